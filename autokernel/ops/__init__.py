@@ -1,0 +1,88 @@
+"""The operations: nine that ship, one file each, and those of a user's own file.
+
+Adding one is adding ``ops/<name>.py`` with a ``SPEC``; nothing else lists it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from autokernel.errors import InvalidSpec, UnknownOperation
+from autokernel.ops.spec import Case, KernelSpec, Magnitude, TimingCase
+
+__all__ = ["Case", "KernelSpec", "Magnitude", "TimingCase", "get", "load_file", "names", "resolve"]
+
+_HELPERS = {"spec", "fills"}
+
+
+def names() -> tuple[str, ...]:
+    """The names of the operations that ship, sorted."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _HELPERS))
+
+
+def get(name: str) -> KernelSpec:
+    """Return the spec of a shipped operation.
+
+    Raises:
+        UnknownOperation: There is none of that name; the message lists those that there are.
+    """
+    if name not in names():
+        raise UnknownOperation(f"unknown operation {name!r}; known: {', '.join(names())}; or pass a file with --spec")
+    spec = importlib.import_module(f"autokernel.ops.{name}").SPEC
+    assert isinstance(spec, KernelSpec)
+    return spec
+
+
+def load_file(path: str | Path, name: str | None = None) -> KernelSpec:
+    """Return the `KernelSpec` that a Python file defines at its top level.
+
+    Args:
+        path: The file.  It is executed, as an import would.
+        name: The spec's name, if the file defines several.
+
+    Raises:
+        InvalidSpec: The file cannot be read or run, or defines no such spec, or several.
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise InvalidSpec(f"no spec file at {file}; give the path of a Python file that defines a KernelSpec")
+    module = _execute(file)
+    specs = {value.name: value for value in vars(module).values() if isinstance(value, KernelSpec)}
+    if name is not None:
+        if name not in specs:
+            raise InvalidSpec(f"{file} defines no KernelSpec named {name!r}; it defines: {', '.join(specs) or 'none'}")
+        return specs[name]
+    if len(specs) != 1:
+        raise InvalidSpec(
+            f"{file} defines {len(specs)} KernelSpecs ({', '.join(specs) or 'none'}); "
+            "define one at the top level, or name one as FILE:NAME"
+        )
+    return next(iter(specs.values()))
+
+
+def resolve(reference: str) -> KernelSpec:
+    """Return the spec that ``reference`` names: ``rmsnorm``, ``my_op.py`` or ``my_op.py:name``."""
+    path, _, name = reference.rpartition(":")
+    if path.endswith(".py"):
+        return load_file(path, name)
+    if reference.endswith(".py"):
+        return load_file(reference)
+    return get(reference)
+
+
+def _execute(file: Path) -> ModuleType:
+    module_name = f"autokernel_user_spec_{file.stem}"
+    description = importlib.util.spec_from_file_location(module_name, file)
+    assert description is not None and description.loader is not None
+    module = importlib.util.module_from_spec(description)
+    sys.modules[module_name] = module
+    try:
+        description.loader.exec_module(module)
+    except Exception as error:
+        raise InvalidSpec(f"running the spec file {file} raised {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,184 @@
+"""What is to be computed: `KernelSpec`, the one description of an operation.
+
+A spec holds a reference in plain PyTorch, a maker of inputs, and the sizes to try.  The rest
+(cases, layouts, adversarial values, tolerances, cost) is derived when it is not given, so a user's
+own operation needs three fields.  How a candidate is judged against a spec is the verifier's
+business; how fast it is, the timing's.
+
+Units: bytes, FLOP.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autokernel.errors import InvalidSpec
+
+__all__ = ["DTYPES", "Case", "Fill", "KernelSpec", "Magnitude", "Shape", "TimingCase", "dtype_named"]
+
+Shape = Mapping[str, int]
+Fill = Callable[[tuple[Tensor, ...], Shape, torch.Generator], tuple[Tensor, ...]]
+
+DTYPES: dict[str, torch.dtype] = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+}
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Return the torch dtype called ``name`` (``float16``, ``bfloat16`` or ``float32``).
+
+    Raises:
+        InvalidSpec: The name is none of the three.
+    """
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise InvalidSpec(f"unknown dtype {name!r}; known: {', '.join(DTYPES)}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Magnitude:
+    """The sizes that a correct kernel's rounding errors scale with, element by element.
+
+    Attributes:
+        accumulated: float64, broadcastable to the output: the sum of the absolute values of the
+            terms that are added in float32 (for a matmul, ``|A| @ |B|``).
+        rounded: float64 or None: root of the sum of squares of the contributions of intermediate
+            values that a kernel may round to the inputs' dtype (the probabilities of an attention,
+            the hidden layer of an MLP).
+    """
+
+    accumulated: Tensor
+    rounded: Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One set of inputs that a candidate is tried on.
+
+    Attributes:
+        shape: Sizes by name, as the spec's ``make_inputs`` takes them.
+        dtype: ``float16``, ``bfloat16`` or ``float32``.
+        fill: Name of the value pattern: ``normal`` or one of the spec's fills.
+        layout: How the strided inputs lie in memory; see `autokernel.verifier.layouts`.
+        options: Keyword arguments of ``kernel_fn``; empty means its defaults.
+    """
+
+    shape: Shape
+    dtype: str
+    fill: str = "normal"
+    layout: str = "contiguous"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The case in one line, such as ``M=4 N=1023 float16 large causal=False``."""
+        words = [f"{name}={size}" for name, size in self.shape.items()]
+        words.append(self.dtype)
+        words += [word for word in (self.fill,) if word != "normal"]
+        words += [word for word in (self.layout,) if word != "contiguous"]
+        words += [f"{name}={value}" for name, value in self.options.items()]
+        return " ".join(words)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimingCase:
+    """One set of inputs that candidates are timed on.
+
+    Attributes:
+        shape: Sizes by name.
+        dtype: Name of the dtype.
+        options: Keyword arguments of ``kernel_fn``.
+        weight: Share of the model's time that this case stands for; only ratios matter.
+    """
+
+    shape: Shape
+    dtype: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    weight: float = 1.0
+
+    @property
+    def label(self) -> str:
+        return Case(shape=self.shape, dtype=self.dtype, options=self.options).label
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """An operation: what it computes, on which inputs, and what it costs at the least.
+
+    Only ``name``, ``reference``, ``make_inputs`` and ``shapes`` are needed.
+
+    Attributes:
+        name: The operation's name; a kernel file states it as ``KERNEL_TYPE``.
+        reference: ``reference(*inputs, **options) -> Tensor`` in plain PyTorch.  It is called with
+            float64 inputs to obtain golden values, and must compute in the dtype of its inputs.
+        make_inputs: ``make_inputs(shape, dtype, generator) -> tuple of tensors`` on the
+            generator's device; every random number comes from the generator.
+        shapes: Sizes for the verification sweep, small enough for Triton's interpreter
+            (about 100 000 elements at most).
+        large_shapes: Further sizes for the sweep, tried on real devices only.
+        edge_shapes: Sizes that blocks do not divide (1023, 4097, 1 ...).  Derived when None.
+        timing_shapes: Sizes that candidates are timed on; the first is the default.  The largest
+            of ``shapes`` and ``large_shapes`` when empty.
+        cpu_timing_shapes: The same for a CPU; ``timing_shapes`` when empty.
+        dtypes: The dtypes in which the operation is defined.
+        options: Keyword arguments to try in the sweep; the first entry is the default.
+        fills: Adversarial value patterns by name.  Derived when None.
+        strided_inputs: Indices of the inputs that callers may pass as strided views.
+        result_dtypes: Accepted dtypes of the result: names, or ``input`` for the first floating
+            input's dtype.
+        baseline: What PyTorch users run today, ``baseline(*inputs, **options)``; ``reference``
+            when None.  Timed as "pytorch", and the source of the error that PyTorch itself makes.
+        composed: A composition of elementary operators, timed as "composed" on request.
+        flops: FLOP of one call for a shape.
+        bytes_moved: Least bytes moved to and from memory, for a shape and an item size.  Inputs
+            plus output when None.
+        reduction_length: The number of terms that are added up for one element of the result, for
+            a shape.  The largest size when None.
+        magnitude: ``magnitude(*float64 inputs, **options) -> Magnitude``.  Estimated by perturbing
+            the inputs when None.
+        description: One line for people and agents: the formula and the layout.
+        signature: ``kernel_fn``'s parameters as text, such as ``(x, weight, eps=1e-6)``.
+    """
+
+    name: str
+    reference: Callable[..., Tensor]
+    make_inputs: Callable[[Shape, torch.dtype, torch.Generator], tuple[Tensor, ...]]
+    shapes: Sequence[Shape]
+    large_shapes: Sequence[Shape] = ()
+    edge_shapes: Sequence[Shape] | None = None
+    timing_shapes: Sequence[Shape] = ()
+    cpu_timing_shapes: Sequence[Shape] = ()
+    dtypes: Sequence[str] = ("float16", "bfloat16", "float32")
+    options: Sequence[Mapping[str, Any]] = ({},)
+    fills: Mapping[str, Fill] | None = None
+    strided_inputs: Sequence[int] = (0,)
+    result_dtypes: Sequence[str] = ("input",)
+    baseline: Callable[..., Tensor] | None = None
+    composed: Callable[..., Tensor] | None = None
+    flops: Callable[[Shape], float] | None = None
+    bytes_moved: Callable[[Shape, int], float] | None = None
+    reduction_length: Callable[[Shape], int] | None = None
+    magnitude: Callable[..., Magnitude] | None = None
+    description: str = ""
+    signature: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise InvalidSpec(f"the spec's name {self.name!r} is no identifier; use letters, digits and _")
+        if not self.shapes:
+            raise InvalidSpec(f"spec {self.name!r} has no shapes; give at least one, such as {{'n': 1024}}")
+        for name in self.dtypes:
+            dtype_named(name)
+        for shape in (*self.shapes, *self.large_shapes, *self.timing_shapes, *self.cpu_timing_shapes):
+            if not shape or not all(isinstance(size, int) and size > 0 for size in shape.values()):
+                raise InvalidSpec(
+                    f"spec {self.name!r} has the shape {dict(shape)!r}; a shape maps names to positive integers"
+                )
