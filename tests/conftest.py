@@ -1,0 +1,36 @@
+"""What the whole test suite shares: `gpu` and `browser` tests are skipped, saying why, where they cannot run."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+
+import pytest
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@functools.cache
+def _missing_gpu() -> str:
+    import torch
+
+    return "" if torch.cuda.is_available() else "no GPU: torch.cuda.is_available() is False"
+
+
+@functools.cache
+def _missing_browser() -> str:
+    if any(shutil.which(name) for name in CHROMIUM_NAMES):
+        return ""
+    return f"no browser: none of {', '.join(CHROMIUM_NAMES)} is on PATH"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, missing in (("gpu", _missing_gpu), ("browser", _missing_browser)):
+        if item.get_closest_marker(marker) and missing():
+            pytest.skip(missing())
+
+
+@pytest.fixture(autouse=True)
+def _no_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads a key from the environment, or depends on the git identity of the machine."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
