@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 
 import pytest
@@ -30,7 +31,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(missing())
 
 
+@pytest.fixture(scope="session")
+def _test_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
-def _no_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads a key from the environment, or depends on the git identity of the machine."""
+def _machine_of_nobody(_test_cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with no key, no git identity and an empty cache, so that no test depends on whose machine it is."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("XDG_CACHE_HOME", _test_cache)
