@@ -7,6 +7,7 @@ stops the work, and says what happened, the value, and what to do.
 __all__ = [
     "AutokernelError",
     "BackendUnavailable",
+    "CompileError",
     "DeviceUnavailable",
     "InvalidKernel",
     "InvalidSpec",
@@ -41,6 +42,10 @@ class InvalidKernel(UsageError):
 
 class BackendUnavailable(AutokernelError):
     """The compiler or package that a backend needs is missing."""
+
+
+class CompileError(AutokernelError):
+    """A kernel's C++ or CUDA text that does not compile; the message gives the lines of that text."""
 
 
 class DeviceUnavailable(AutokernelError):

@@ -1,0 +1,120 @@
+"""The C++ text that stands before every CPP_SRC: half-precision types, dtype dispatch, threads.
+
+Plain integer arithmetic does the conversions, because g++ turns a loop over it into vector
+instructions; a loop over ``_Float16`` it does not (seen with g++ 12.2).  Threads are
+``std::thread`` and end with the call; OpenMP would keep a pool spinning after it, which would run
+into the next kernel's time.
+"""
+
+from __future__ import annotations
+
+__all__ = ["AUTOKERNEL_CPP_HEADER", "DTYPE_CODES"]
+
+DTYPE_CODES = {"float32": 0, "float16": 1, "bfloat16": 2}
+
+AUTOKERNEL_CPP_HEADER = r"""
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+struct float16 { uint16_t bits; };
+struct bfloat16 { uint16_t bits; };
+
+inline uint32_t bits_of(float value) { uint32_t bits; std::memcpy(&bits, &value, 4); return bits; }
+inline float float_of(uint32_t bits) { float value; std::memcpy(&value, &bits, 4); return value; }
+
+inline float to_float(float value) { return value; }
+
+inline float to_float(bfloat16 value) { return float_of(uint32_t(value.bits) << 16); }
+
+inline float to_float(float16 value) {
+    const uint32_t magnitude = uint32_t(value.bits & 0x7fff) << 13;
+    const uint32_t rebias = 112u << 23;  // exponent bias 127 instead of 15
+    const uint32_t smallest = 113u << 23;  // 2**-14 in float32
+    const uint32_t subnormal = bits_of(float_of(magnitude + smallest) - float_of(smallest));
+    uint32_t bits = magnitude + rebias;
+    bits = magnitude >= (0x7c00u << 13) ? bits + rebias : bits;  // infinity, NaN
+    bits = magnitude < (0x0400u << 13) ? subnormal : bits;
+    return float_of(bits | (uint32_t(value.bits & 0x8000) << 16));
+}
+
+// from_float<T>: rounds to nearest, ties to even.
+template <typename T> inline T from_float(float value);
+
+template <> inline float from_float<float>(float value) { return value; }
+
+template <> inline bfloat16 from_float<bfloat16>(float value) {
+    const uint32_t bits = bits_of(value);
+    const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return bfloat16{uint16_t((is_nan ? bits | 0x00400000u : rounded) >> 16)};
+}
+
+template <> inline float16 from_float<float16>(float value) {
+    const uint32_t bits = bits_of(value);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t magic = 126u << 23;  // 0.5: adding it leaves a subnormal float16 in the low bits
+    const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(magic)) - magic;
+    const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    uint32_t half = magnitude < (113u << 23) ? subnormal : normal;
+    half = magnitude >= (143u << 23) ? 0x7c00u : half;  // 65536 and above, infinity
+    half = magnitude > 0x7f800000u ? 0x7e00u : half;  // NaN
+    return float16{uint16_t(half | ((bits >> 16) & 0x8000u))};
+}
+
+// dispatch(dtype, [&](auto zero) { using T = decltype(zero); ... }) calls the body with a value of the dtype's type.
+template <typename Body> inline void dispatch(int dtype, Body body) {
+    switch (dtype) {
+        case 0: body(float{}); return;
+        case 1: body(float16{}); return;
+        case 2: body(bfloat16{}); return;
+        default: std::abort();
+    }
+}
+
+// exp(x) in plain arithmetic, so that g++ vectorises a loop over it; within 2 ulp, 0 below -87.3, NaN stays NaN.
+inline float vector_exp(float x) {
+    const float clamped = x < -87.3f ? -87.3f : (x > 88.7f ? 88.7f : x);
+    const int32_t exponent = int32_t(clamped * 1.44269504f + (clamped < 0.0f ? -0.5f : 0.5f));  // to nearest
+    const float n = float(exponent);
+    const float r = std::fma(n, 1.42860677e-6f, std::fma(n, -0.693145752f, clamped));
+    float p = 1.98756915e-4f;
+    p = std::fma(p, r, 1.39819995e-3f);
+    p = std::fma(p, r, 8.33345193e-3f);
+    p = std::fma(p, r, 4.16657959e-2f);
+    p = std::fma(p, r, 1.66666655e-1f);
+    p = std::fma(p, r, 5.00000001e-1f);
+    p = std::fma(p * r, r, r) + 1.0f;
+    const float half_power = float_of(uint32_t(exponent / 2 + 127) << 23);  // two factors: 2**128 is no float
+    const float other_half = float_of(uint32_t(exponent - exponent / 2 + 127) << 23);
+    float y = p * half_power * other_half;
+    y = x < -87.3f ? 0.0f : y;
+    y = x > 88.7228391f ? std::numeric_limits<float>::infinity() : y;
+    return x != x ? x : y;
+}
+
+// parallel_for(n, n_threads, [&](int64_t begin, int64_t end) { ... }) splits [0, n) into one range per thread.
+// The ranges depend on n and n_threads only.  All threads have ended when it returns.
+template <typename Body> inline void parallel_for(int64_t n, int n_threads, Body body) {
+    const int64_t n_ranges = std::max<int64_t>(1, std::min<int64_t>(n, n_threads));
+    std::vector<std::thread> threads;
+    threads.reserve(n_ranges);
+    for (int64_t i = 1; i < n_ranges; ++i) {
+        const int64_t begin = n * i / n_ranges, end = n * (i + 1) / n_ranges;
+        try {
+            threads.emplace_back(body, begin, end);
+        } catch (const std::system_error&) {
+            body(begin, end);  // no thread to be had: do the range here
+        }
+    }
+    body(int64_t(0), n / n_ranges);
+    for (std::thread& thread : threads) thread.join();
+}
+"""
