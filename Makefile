@@ -1,0 +1,60 @@
+# `make demo` is the way in.  PYTHON chooses the interpreter, VENV the folder, CONSTRAINTS the pins:
+#   make demo PYTHON=python3.12
+#   make setup CONSTRAINTS=/dev/null     # keep the torch that is already in .venv
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo lab test check format lock clean
+
+help:
+	@echo "make demo    set up $(VENV) and run a whole optimisation on the device that is found"
+	@echo "make lab     open JupyterLab on the notebooks"
+	@echo "make test    run the tests (ARGS='-k name' passes on to pytest)"
+	@echo "make check   formatting, lint, types, direction of imports"
+
+setup: $(STAMP)
+
+# Debian's python3 has no ensurepip until python3-venv is installed; say so instead of failing inside venv.
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON): apt-get install python3 python3-venv, or make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "$(PYTHON) is older than 3.10; pass make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing the pinned dependencies into $(VENV) (one to two minutes; longer where torch has to be downloaded)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/autokernel demo
+
+lab: setup
+	$(BIN)/autokernel lab
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The pins, resolved anew for every supported Python.
+lock: setup
+	@$(BIN)/python -m pip install --quiet uv
+	@sed -n '/^#/p' constraints.txt > constraints.txt.new
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade \
+		--quiet --no-header --no-annotate >> constraints.txt.new
+	@mv constraints.txt.new constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
