@@ -30,6 +30,12 @@ struct bfloat16 { uint16_t bits; };
 inline uint32_t bits_of(float value) { uint32_t bits; std::memcpy(&bits, &value, 4); return bits; }
 inline float float_of(uint32_t bits) { float value; std::memcpy(&value, &bits, 4); return value; }
 
+// Masks instead of ?:, which g++ may turn into branches and then not vectorise.
+inline uint32_t select(bool condition, uint32_t yes, uint32_t no) {
+    const uint32_t mask = -uint32_t(condition);
+    return (yes & mask) | (no & ~mask);
+}
+
 inline float to_float(float value) { return value; }
 
 inline float to_float(bfloat16 value) { return float_of(uint32_t(value.bits) << 16); }
@@ -40,8 +46,8 @@ inline float to_float(float16 value) {
     const uint32_t smallest = 113u << 23;  // 2**-14 in float32
     const uint32_t subnormal = bits_of(float_of(magnitude + smallest) - float_of(smallest));
     uint32_t bits = magnitude + rebias;
-    bits = magnitude >= (0x7c00u << 13) ? bits + rebias : bits;  // infinity, NaN
-    bits = magnitude < (0x0400u << 13) ? subnormal : bits;
+    bits = select(magnitude >= (0x7c00u << 13), bits + rebias, bits);  // infinity, NaN
+    bits = select(magnitude < (0x0400u << 13), subnormal, bits);
     return float_of(bits | (uint32_t(value.bits & 0x8000) << 16));
 }
 
@@ -54,7 +60,7 @@ template <> inline bfloat16 from_float<bfloat16>(float value) {
     const uint32_t bits = bits_of(value);
     const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return bfloat16{uint16_t((is_nan ? bits | 0x00400000u : rounded) >> 16)};
+    return bfloat16{uint16_t(select(is_nan, bits | 0x00400000u, rounded) >> 16)};
 }
 
 template <> inline float16 from_float<float16>(float value) {
@@ -63,9 +69,9 @@ template <> inline float16 from_float<float16>(float value) {
     const uint32_t magic = 126u << 23;  // 0.5: adding it leaves a subnormal float16 in the low bits
     const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(magic)) - magic;
     const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    uint32_t half = magnitude < (113u << 23) ? subnormal : normal;
-    half = magnitude >= (143u << 23) ? 0x7c00u : half;  // 65536 and above, infinity
-    half = magnitude > 0x7f800000u ? 0x7e00u : half;  // NaN
+    uint32_t half = select(magnitude < (113u << 23), subnormal, normal);
+    half = select(magnitude >= (143u << 23), 0x7c00u, half);  // 65536 and above, infinity
+    half = select(magnitude > 0x7f800000u, 0x7e00u, half);  // NaN
     return float16{uint16_t(half | ((bits >> 16) & 0x8000u))};
 }
 
@@ -81,10 +87,10 @@ template <typename Body> inline void dispatch(int dtype, Body body) {
 
 // exp(x) in plain arithmetic, so that g++ vectorises a loop over it; within 2 ulp, 0 below -87.3, NaN stays NaN.
 inline float vector_exp(float x) {
-    const float clamped = x < -87.3f ? -87.3f : (x > 88.7f ? 88.7f : x);
+    const float clamped = std::min(std::max(-87.3f, x), 88.8f);  // NaN becomes -87.3
     const int32_t exponent = int32_t(clamped * 1.44269504f + (clamped < 0.0f ? -0.5f : 0.5f));  // to nearest
     const float n = float(exponent);
-    const float r = std::fma(n, 1.42860677e-6f, std::fma(n, -0.693145752f, clamped));
+    const float r = std::fma(n, -1.42860677e-6f, std::fma(n, -0.693145752f, clamped));
     float p = 1.98756915e-4f;
     p = std::fma(p, r, 1.39819995e-3f);
     p = std::fma(p, r, 8.33345193e-3f);
@@ -94,10 +100,10 @@ inline float vector_exp(float x) {
     p = std::fma(p * r, r, r) + 1.0f;
     const float half_power = float_of(uint32_t(exponent / 2 + 127) << 23);  // two factors: 2**128 is no float
     const float other_half = float_of(uint32_t(exponent - exponent / 2 + 127) << 23);
-    float y = p * half_power * other_half;
-    y = x < -87.3f ? 0.0f : y;
-    y = x > 88.7228391f ? std::numeric_limits<float>::infinity() : y;
-    return x != x ? x : y;
+    uint32_t y = bits_of(p * half_power * other_half);
+    y = select(x < -87.3f, 0u, y);
+    y = select(x > 88.7228317f, 0x7f800000u, y);  // infinity
+    return float_of(select(x != x, bits_of(x), y));
 }
 
 // parallel_for(n, n_threads, [&](int64_t begin, int64_t end) { ... }) splits [0, n) into one range per thread.
