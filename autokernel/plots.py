@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import os
 import shutil
 import textwrap
@@ -24,6 +25,7 @@ import plotly.graph_objects as go
 from autokernel.errors import BackendUnavailable, UsageError
 from autokernel.measurement import CaseTiming, Ratio
 from autokernel.plaintext import clean, one_line
+from autokernel.results import Row
 
 __all__ = [
     "FORMATS",
@@ -76,20 +78,21 @@ class ProgressPoint:
 
 
 def progress_points(
-    rows: Iterable[Mapping[str, Any]], intervals: Mapping[int, Ratio] | None = None
+    rows: Iterable[Row | Mapping[str, Any]], intervals: Mapping[int, Ratio] | None = None
 ) -> list[ProgressPoint]:
     """Turn rows of results.tsv into points.
 
     Args:
-        rows: Mappings with the columns of results.tsv; values may be text or numbers, and an empty
-            text or a speedup of 0 means that there is no figure.
+        rows: `autokernel.results.Row` objects, or mappings with the columns of results.tsv whose
+            values may be text or numbers; an empty text or a speedup of 0 means no figure.
         intervals: Speedup over PyTorch with its interval by experiment, where the records have it.
 
     Raises:
         UsageError: A row has no number of an experiment.
     """
     points = []
-    for row in rows:
+    for entry in rows:
+        row = entry if isinstance(entry, Mapping) else entry.fields()
         number = _number(row.get("experiment"))
         if number is None:
             raise UsageError(f"a row of results.tsv has no experiment number: {one_line(dict(row))}")
@@ -109,16 +112,17 @@ def progress_points(
 
 
 def _outcome(decision: str, correctness: str) -> str:
-    if decision != "baseline" and correctness not in ("PASS", ""):
+    if correctness not in ("PASS", ""):
         return "rejected"
     return decision if decision in OUTCOMES else "waiting"
 
 
 def _number(value: Any) -> float | None:
     try:
-        return None if value is None or value == "" else float(value)
+        figure = math.nan if value is None or value == "" else float(value)
     except (TypeError, ValueError):
         return None
+    return figure if math.isfinite(figure) else None
 
 
 def progress(points: Sequence[ProgressPoint], *, title: str = "") -> go.Figure:
