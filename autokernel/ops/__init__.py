@@ -17,7 +17,7 @@ from autokernel.ops.spec import Case, KernelSpec, Magnitude, TimingCase
 
 __all__ = ["Case", "KernelSpec", "Magnitude", "TimingCase", "get", "load_file", "names", "resolve"]
 
-_HELPERS = {"spec", "fills"}
+_HELPERS = {"fills", "rowwise", "spec"}
 
 
 def names() -> tuple[str, ...]:

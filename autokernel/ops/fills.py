@@ -11,7 +11,24 @@ from torch import Tensor
 
 from autokernel.ops.spec import Fill, Shape
 
-__all__ = ["constant", "derived", "offset", "outlier", "replaced", "row_scales", "scaled", "zeros"]
+__all__ = [
+    "ascending",
+    "by_dtype",
+    "cancelling",
+    "constant",
+    "derived",
+    "large_mean",
+    "leading_minus_inf",
+    "offset",
+    "only_last",
+    "outlier",
+    "positive",
+    "replaced",
+    "row_scales",
+    "scaled",
+    "together",
+    "zeros",
+]
 
 
 def replaced(inputs: tuple[Tensor, ...], index: int, value: Tensor) -> tuple[Tensor, ...]:
@@ -63,6 +80,80 @@ def row_scales(index: int, low: float = -6.0, high: float = 6.0) -> Fill:
         return replaced(inputs, index, x * torch.exp2(low + (high - low) * exponent))
 
     return fill
+
+
+def positive(index: int) -> Fill:
+    """Input ``index`` without its signs: sums grow instead of cancelling, and low-precision sums stall."""
+    return lambda inputs, shape, generator: replaced(inputs, index, inputs[index].double().abs())
+
+
+def ascending(index: int, factor: float = 1.0) -> Fill:
+    """Rows of input ``index`` sorted, times ``factor``: a running maximum rises in every block."""
+    return lambda inputs, shape, generator: replaced(inputs, index, inputs[index].double().sort(dim=-1)[0] * factor)
+
+
+def cancelling(index: int, factor: float) -> Fill:
+    """The second half of each row takes back the first half, ``factor`` times as large, up to the old values."""
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        x = inputs[index].double().clone()
+        half = x.shape[-1] // 2
+        large = x[..., :half] * factor
+        x[..., :half] += large
+        x[..., half : 2 * half] -= large
+        return replaced(inputs, index, x)
+
+    return fill
+
+
+def only_last(index: int) -> Fill:
+    """Input ``index`` zero but for the last element of each row: a dropped tail loses everything."""
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        x = torch.zeros_like(inputs[index]).double()
+        x[..., -1] = 1.0 + inputs[index][..., -1].double()
+        return replaced(inputs, index, x)
+
+    return fill
+
+
+def leading_minus_inf(index: int, fraction: float = 0.75) -> Fill:
+    """The first ``fraction`` of each row of input ``index`` is -inf, as in a masked softmax; never the whole row."""
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        x = inputs[index].clone()
+        x[..., : min(int(fraction * x.shape[-1]), x.shape[-1] - 1)] = float("-inf")
+        return (*inputs[:index], x, *inputs[index + 1 :])
+
+    return fill
+
+
+def by_dtype(default: Fill, **fills: Fill) -> Fill:
+    """The fill named after the dtype of the first input, ``default`` for the dtypes not named.
+
+    A mean of 1e4 leaves no spread in bfloat16, and 1e5 is no float16: such fills differ by dtype.
+    """
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        return fills.get(str(inputs[0].dtype).removeprefix("torch."), default)(inputs, shape, generator)
+
+    return fill
+
+
+def together(*fills: Fill) -> Fill:
+    """The fills one after another, each on the inputs that the one before made."""
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        for each in fills:
+            inputs = each(inputs, shape, generator)
+        return inputs
+
+    return fill
+
+
+def large_mean(index: int) -> Fill:
+    """A mean that is large against the unit spread, as far as the dtype still resolves the spread."""
+    return by_dtype(offset(index, 1e4), float16=offset(index, 300.0), bfloat16=offset(index, 30.0))
 
 
 def derived(inputs: tuple[Tensor, ...]) -> dict[str, Fill]:

@@ -1,0 +1,38 @@
+"""What the tests of the operations share: one process with Triton's interpreter, for all starters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def interpret() -> Iterator[Callable[[str], dict[str, Any]]]:
+    """``interpret(name)``: judge an operation's Triton starter on every case; ratios and seconds by label."""
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.ops.interpret"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask(name: str) -> dict[str, Any]:
+            stdin.write(json.dumps(name) + "\n")
+            stdin.flush()
+            reply: dict[str, Any] = json.loads(stdout.readline())
+            assert "error" not in reply, reply.get("error")
+            return reply
+
+        yield ask
+        stdin.close()

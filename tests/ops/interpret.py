@@ -1,0 +1,47 @@
+"""Run starters in Triton's interpreter, in a process of its own: a line of JSON in, a line out.
+
+The interpreter must be switched on before triton is imported, so the test process cannot do it itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+import traceback
+from typing import Any
+
+from autokernel import ops, starters
+from autokernel.runner.interpreter import repair_bfloat16
+from tests.ops import judging
+
+
+def answer(name: str) -> dict[str, Any]:
+    file = starters._ROOT / "triton" / f"{name}.py"
+    description = importlib.util.spec_from_file_location(f"starter_{name}", file)
+    assert description is not None
+    assert description.loader is not None
+    module = importlib.util.module_from_spec(description)
+    description.loader.exec_module(module)
+    assert (module.KERNEL_TYPE, module.BACKEND) == (name, "triton")
+    spec, ratios, seconds = ops.get(name), {}, {}
+    for case in judging.cases(spec):
+        start = time.perf_counter()
+        ratios[case.label] = judging.judge(spec, case, module.kernel_fn)
+        seconds[case.label] = time.perf_counter() - start
+    return {"ratios": ratios, "seconds": seconds}
+
+
+def main() -> None:
+    repair_bfloat16()
+    for line in sys.stdin:
+        try:
+            reply = answer(json.loads(line))
+        except Exception:
+            reply = {"error": traceback.format_exc()}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""How the tests of the operations judge a result: error against float64, over a bound per element.
+
+The bound is the verifier's formula, with its factors at their strict end:
+
+    ULPS * ulp(golden) + SUM * sqrt(reduction_length) * 2**-24 * accumulated + ROUND * u * rounded
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autokernel.ops.spec import Case, KernelSpec, Magnitude, dtype_named
+
+ULPS = {torch.float16: 2.0, torch.bfloat16: 2.0, torch.float32: 4.0}
+SUM = 2.0
+ROUND = 4.0
+
+
+def ulp(golden: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gap between neighbouring numbers of ``dtype`` at each golden value."""
+    facts = torch.finfo(dtype)
+    exponent = torch.floor(torch.log2(golden.abs().clamp(min=facts.tiny)))
+    return torch.exp2(exponent) * facts.eps
+
+
+def bound(spec: KernelSpec, case: Case, golden: Tensor, magnitude: Magnitude, result_dtype: torch.dtype) -> Tensor:
+    assert spec.reduction_length is not None
+    unit_roundoff = torch.finfo(dtype_named(case.dtype)).eps / 2
+    limit = ULPS[result_dtype] * ulp(golden, result_dtype)
+    limit = limit + SUM * math.sqrt(spec.reduction_length(case.shape)) * 2.0**-24 * magnitude.accumulated
+    if magnitude.rounded is not None:
+        limit = limit + ROUND * unit_roundoff * magnitude.rounded
+    return limit
+
+
+def make_inputs(spec: KernelSpec, case: Case, seed: int = 0) -> tuple[Tensor, ...]:
+    """The case's inputs: normal, then filled, then laid out."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = spec.make_inputs(case.shape, dtype_named(case.dtype), generator)
+    if case.fill != "normal":
+        assert spec.fills is not None
+        inputs = spec.fills[case.fill](inputs, case.shape, generator)
+    strided = set(spec.strided_inputs) if case.layout != "contiguous" else set()
+    return tuple(laid_out(value, case.layout) if i in strided else value for i, value in enumerate(inputs))
+
+
+def laid_out(x: Tensor, layout: str) -> Tensor:
+    """The same values as a view: ``stepped`` (every other column), ``transposed`` (storage), ``padded`` (rows)."""
+    if layout == "stepped":
+        view = torch.full((*x.shape[:-1], 2 * x.shape[-1]), float("nan"), dtype=x.dtype)[..., ::2]
+    elif layout == "padded":
+        view = torch.full((*x.shape[:-1], x.shape[-1] + 3), float("nan"), dtype=x.dtype)[..., 1:-2]
+    else:
+        view = torch.empty(x.transpose(-1, -2).shape, dtype=x.dtype).transpose(-1, -2)
+    view.copy_(x)
+    return view
+
+
+def in_float64(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(value.double() if value.is_floating_point() else value for value in inputs)
+
+
+def error_over_bound(spec: KernelSpec, case: Case, inputs: tuple[Tensor, ...], result: Tensor) -> float:
+    """The largest ratio of error to bound; infinite for a wrong shape, dtype, NaN or infinity."""
+    exact = in_float64(inputs)
+    golden = spec.reference(*exact, **case.options)
+    accepted = {inputs[0].dtype if name == "input" else dtype_named(name) for name in spec.result_dtypes}
+    if result.shape != golden.shape or result.dtype not in accepted:
+        return math.inf
+    assert spec.magnitude is not None
+    limit = bound(spec, case, golden, spec.magnitude(*exact, **case.options), result.dtype).expand(golden.shape)
+    actual = result.double()
+    same = (actual == golden) | (actual.isnan() & golden.isnan())
+    ratio = torch.where(same, 0.0, (actual - golden).abs() / limit)
+    return float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+def judge(spec: KernelSpec, case: Case, kernel_fn: Callable[..., Tensor], seed: int = 0) -> float:
+    """Run ``kernel_fn`` on the case and return the error over the bound; inputs must come back as they were."""
+    inputs = make_inputs(spec, case, seed)
+    before = [value.clone() for value in inputs]
+    result = kernel_fn(*inputs, **case.options)
+    for value, old in zip(inputs, before, strict=True):
+        assert torch.equal(value.nan_to_num(nan=0.5), old.nan_to_num(nan=0.5)), "the kernel changed its inputs"
+    return error_over_bound(spec, case, inputs, result)
+
+
+def cases(spec: KernelSpec) -> Iterator[Case]:
+    """Every small and edge shape, dtype, option, fill and layout; dtypes and shapes take turns where all would be many."""
+    dtypes = list(spec.dtypes)
+    middle = spec.shapes[min(1, len(spec.shapes) - 1)]
+    yield from (Case(shape=shape, dtype=dtype) for shape in spec.shapes for dtype in dtypes)
+    edges = spec.edge_shapes or ()
+    yield from (Case(shape=shape, dtype=dtypes[i % len(dtypes)]) for i, shape in enumerate(edges))
+    yield from (Case(shape=middle, dtype=dtype, options=options) for options in spec.options for dtype in dtypes)
+    yield from (Case(shape=middle, dtype=dtype, fill=fill) for fill in spec.fills or {} for dtype in dtypes)
+    layouts = ("stepped", "padded", "transposed")
+    yield from (Case(shape=spec.shapes[-1], dtype="float32", layout=layout) for layout in layouts)
+
+
+def with_dtypes(case: Case, **changes: Any) -> Case:
+    return dataclasses.replace(case, **changes)
