@@ -13,6 +13,7 @@ __all__ = [
     "InvalidSpec",
     "RunBusy",
     "RunDamaged",
+    "RunUnwritable",
     "RunnerLost",
     "UnknownDevice",
     "UnknownOperation",
@@ -66,3 +67,7 @@ class RunBusy(AutokernelError):
 
 class RunDamaged(AutokernelError):
     """The run folder cannot be continued as it is."""
+
+
+class RunUnwritable(AutokernelError):
+    """The run folder cannot be written: it is read-only, or the disk is full."""
