@@ -42,7 +42,7 @@ def of(source: str) -> str:
     return backend
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def available(name: str) -> tuple[bool, str]:
     """Say whether kernels of the backend ``name`` can be compiled here, and why (not).
 

@@ -44,7 +44,9 @@ BASE_FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math", "-fno-plt", "-w"),
 )
 _DIAGNOSTIC_FLAGS = ("-fno-diagnostics-show-caret", "-fdiagnostics-color=never", "-ftemplate-backtrace-limit=2")
-_ALLOWED_FLAG = re.compile(r"-(O([0-3sg]|fast)?|f(?!plugin|dump|profile)[\w=-]+|m[\w=.,-]+|D\w+(=[\w.+-]*)?|std=[\w+]+)$")
+_ALLOWED_FLAG = re.compile(
+    r"-(O([0-3sg]|fast)?|f(?!plugin|dump|profile)[\w=-]+|m[\w=.,-]+|D\w+(=[\w.+-]*)?|std=[\w+]+)$"
+)
 _MEMORY_LIMIT_KB = 4 * 1024 * 1024
 _CODES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
 _SCALARS: dict[str, Any] = {
@@ -66,7 +68,7 @@ class CppFunction:
     def __init__(self, name: str, address: Callable[..., None], kinds: Sequence[str]) -> None:
         self.name = name
         self.kinds = tuple(kinds)
-        self._plan = tuple((kind.endswith("*"), POINTER_DTYPES.get(kind), kind == "dtype") for kind in kinds)
+        self._plan = tuple((kind.endswith("*"), POINTER_DTYPES.get(kind), kind) for kind in kinds)
         self._call = address
 
     def __call__(self, *arguments: Any) -> None:
@@ -80,7 +82,7 @@ class CppFunction:
             raise TypeError(f"{self.name} takes {len(self._plan)} arguments {self.kinds}, got {len(arguments)}")
         passed: list[Any] = []
         common = None  # the dtype that all T* share
-        for (is_pointer, dtype, is_dtype), value in zip(self._plan, arguments):
+        for (is_pointer, dtype, kind), value in zip(self._plan, arguments, strict=True):
             if is_pointer:
                 expected = dtype or common
                 if not (
@@ -90,16 +92,18 @@ class CppFunction:
                     and (value.dtype is expected if expected is not None else value.dtype in _CODES)
                 ):
                     position = len(passed)
-                    raise explain_tensor(self.name, position, self.kinds[position], value, expected, "cpu")
+                    raise explain_tensor(self.name, position, kind, value, expected, "cpu")
                 if dtype is None:
                     common = value.dtype
                 passed.append(value.data_ptr())
-            elif is_dtype:
+            elif kind == "dtype":
                 if value not in _CODES or (common is not None and value is not common):
                     raise TypeError(f"{self.name}: argument {len(passed)} takes the dtype of the T*, got {value!r}")
                 common = value
                 passed.append(_CODES[value])
             else:
+                if kind == "int32" and not -(2**31) <= value < 2**31:
+                    raise ValueError(f"{self.name}: argument {len(passed)} is {value}, too large for int32; use int64")
                 passed.append(value)
         try:
             self._call(*passed)
@@ -136,7 +140,9 @@ class CppModule:
         try:
             address = getattr(self.library, name)
         except AttributeError:
-            raise UsageError(f'no function {name!r} in the compiled C++; declare it extern "C" void {name}(...)') from None
+            raise UsageError(
+                f'no function {name!r} in the compiled C++; declare it extern "C" void {name}(...)'
+            ) from None
         address.restype = None
         address.argtypes = [ctypes.c_void_p if kind.endswith("*") else _SCALARS[kind] for kind in kinds]
         return CppFunction(name, address, kinds)
@@ -189,7 +195,7 @@ def compiler() -> tuple[str, ...]:
         BackendUnavailable: There is none.
     """
     named = os.environ.get("CXX", "")
-    for words in ([shlex.split(named)] if named else [["g++"], ["c++"], ["clang++"]]):
+    for words in [shlex.split(named)] if named else [["g++"], ["c++"], ["clang++"]]:
         path = shutil.which(words[0])
         if path is not None:
             return (path, *words[1:])

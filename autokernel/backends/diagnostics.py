@@ -15,10 +15,11 @@ __all__ = ["compile_error"]
 _MOST_ERRORS = 5
 # g++ and clang: "CPP_SRC:3:5: error: ..."; NVRTC: "CUDA_SRC(3): error: ...".
 _LOCATED = re.compile(
-    r"^(?P<file>[^\s:(][^:(\n]*)(?::(?P<line>\d+)(?::\d+)?:|\((?P<nvline>\d+)\):)\s*(?:fatal |catastrophic )?error\s*(?:#\d+(?:-D)?)?:?\s*(?P<text>.*)$"
+    r"^(?P<file>[^\s:(][^:(\n]*)(?::(?P<line>\d+)(?::\d+)?:|\((?P<nvline>\d+)\):)"
+    r"\s*(?:fatal |catastrophic )?error\s*(?:#\d+(?:-D)?)?:?\s*(?P<text>.*)$"
 )
+_AT_END = re.compile(r"^At end of source: error.*?: (?P<text>.*)$")
 _UNDEFINED = re.compile(r"undefined reference to [`'](.+?)'?$")
-_INCLUDED = re.compile(r"(?:^|\s)(?P<file>CPP_SRC|CUDA_SRC):(?P<line>\d+)")
 
 
 def compile_error(name: str, source: str, output: str) -> CompileError:
@@ -42,18 +43,25 @@ def compile_error(name: str, source: str, output: str) -> CompileError:
     shown = found[:_MOST_ERRORS]
     if len(found) > len(shown):
         shown.append(f"and {len(found) - len(shown)} more")
-    return CompileError(f"{name} does not compile, {count} (line numbers are those of {name}):\n  " + "\n  ".join(shown))
+    return CompileError(
+        f"{name} does not compile, {count} (line numbers are those of {name}):\n  " + "\n  ".join(shown)
+    )
 
 
 def _one(name: str, lines: list[str], raw: str) -> str | None:
     undefined = _UNDEFINED.search(raw)
     if undefined:
         return f"undefined reference to {undefined.group(1)}"
+    at_end = _AT_END.match(raw)
+    if at_end:
+        return f"at the end: {at_end.group('text')}"
     match = _LOCATED.match(raw)
     if match is None:
         return None
     number = int(match.group("line") or match.group("nvline"))
     text = match.group("text").strip()[:300]
+    if match.group("file") == "__nv_name_map":  # NVRTC's list of the kernels that were asked for
+        return None if text.startswith("Error in parsing") else f"kernel asked for by name: {text}"
     if match.group("file").strip() != name:
         return f"in {match.group('file').rsplit('/', 1)[-1]}, line {number}: {text}"
     code = lines[number - 1].strip()[:120] if 0 < number <= len(lines) else ""
