@@ -23,6 +23,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from autokernel.errors import BackendUnavailable, UsageError
+from autokernel.experiment import Experiment
 from autokernel.measurement import CaseTiming, Ratio
 from autokernel.plaintext import clean, one_line
 from autokernel.results import Row
@@ -32,6 +33,7 @@ __all__ = [
     "OUTCOMES",
     "ProgressPoint",
     "RooflinePoint",
+    "experiment_points",
     "find_browser",
     "latencies",
     "progress",
@@ -109,6 +111,22 @@ def progress_points(
             )
         )
     return points
+
+
+def experiment_points(experiments: Iterable[Experiment]) -> list[ProgressPoint]:
+    """Turn the experiments of a run into points, with their intervals; those not yet judged are left out."""
+    return [
+        ProgressPoint(
+            experiment=experiment.number,
+            outcome=_outcome(experiment.decision, experiment.correctness),
+            speedup=experiment.speedup,
+            hypothesis=experiment.hypothesis,
+            commit=experiment.commit,
+            correctness=experiment.correctness,
+        )
+        for experiment in experiments
+        if experiment.correctness
+    ]
 
 
 def _outcome(decision: str, correctness: str) -> str:

@@ -1,0 +1,148 @@
+"""Commands that judge a file or a machine and keep nothing: ``verify``, ``bench``, ``doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autokernel.cli.arguments import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    OperationOption,
+    ShapeOption,
+    SpecOption,
+    parse_shapes,
+    parse_stages,
+    read_kernel,
+    reference_of,
+)
+from autokernel.cli.console import emit_json, live_progress, say
+
+if TYPE_CHECKING:
+    from autokernel.ops import KernelSpec, TimingCase
+
+__all__ = ["register"]
+
+KernelFile = Annotated[Path, typer.Argument(help="A kernel.py.", show_default=False)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the application."""
+    app.command()(verify)
+    app.command()(bench)
+    app.command()(doctor)
+
+
+def verify(
+    file: KernelFile,
+    operation: OperationOption = None,
+    spec: SpecOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
+    stage: Annotated[list[str] | None, typer.Option(help="Only this verification stage; repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs; fresh when not given.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a kernel file: accept (exit 0) or reject (exit 1)."""
+    stages = parse_stages(stage)
+    source = read_kernel(file)
+    reference = reference_of(operation, spec, source, file)
+
+    from autokernel.evaluator import Evaluator
+
+    with (
+        live_progress(f"verifying {file.name}", quiet=as_json) as progress,
+        Evaluator(reference, device=device, dtype=dtype, progress=progress) as evaluator,
+    ):
+        verdict = evaluator.verify(source, seed=seed, stages=stages)
+    if as_json:
+        emit_json(verdict.to_dict())
+    else:
+        from autokernel.cli.rendering import show_verdict
+
+        show_verdict(verdict)
+    raise typer.Exit(0 if verdict.accepted else 1)
+
+
+def bench(
+    file: KernelFile,
+    incumbent: Annotated[Path | None, typer.Option(help="A second kernel file to time against.")] = None,
+    operation: OperationOption = None,
+    spec: SpecOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
+    shape: ShapeOption = None,
+    compile: Annotated[bool, typer.Option("--compile", help="Time torch.compile of the baseline too.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs; fresh when not given.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify a kernel file, then time it beside PyTorch.
+
+    A kernel that verification rejects is not timed (exit 1)."""
+    source = read_kernel(file)
+    rival = None if incumbent is None else read_kernel(incumbent)
+    reference = reference_of(operation, spec, source, file)
+    shapes = parse_shapes(shape)
+
+    from autokernel import ops
+    from autokernel.evaluator import Evaluator
+
+    cases = None if shapes is None else timing_cases(ops.resolve(reference), shapes, dtype)
+    with (
+        live_progress(f"timing {file.name}", quiet=as_json) as progress,
+        Evaluator(reference, device=device, dtype=dtype, timing_cases=cases, progress=progress) as evaluator,
+    ):
+        evaluation = evaluator.evaluate(source, incumbent=rival, seed=seed, compiled=compile)
+    verdict, measurement = evaluation.verdict, evaluation.measurement
+    if as_json:
+        emit_json(
+            {
+                "verdict": verdict.to_dict(),
+                "measurement": None if measurement is None else measurement.to_dict(),
+                "seconds": evaluation.seconds,
+            }
+        )
+    else:
+        from autokernel.cli.rendering import conclusion, show_measurement, show_verdict
+
+        if measurement is None:
+            show_verdict(verdict)
+            say("Not timed." if not verdict.accepted else "Not timed: this device gives no real times for the kernel.")
+        else:
+            show_measurement(measurement)
+            say(conclusion(verdict))
+    raise typer.Exit(0 if verdict.accepted else 1)
+
+
+def timing_cases(spec: KernelSpec, shapes: list[dict[str, int]], dtype: str | None) -> list[TimingCase]:
+    """Timing cases with equal weights for the shapes of the command line.
+
+    Raises:
+        UsageError: A shape has other names of sizes than the spec's.
+    """
+    from autokernel.errors import UsageError
+    from autokernel.ops import TimingCase
+
+    wanted = set(spec.shapes[0])
+    for shape in shapes:
+        if set(shape) != wanted:
+            raise UsageError(
+                f"the shape {','.join(f'{name}={size}' for name, size in shape.items())} does not fit {spec.name!r}; "
+                f"it takes {', '.join(spec.shapes[0])}"
+            )
+    return [TimingCase(shape=shape, dtype=dtype or spec.dtypes[0], options=spec.options[0]) for shape in shapes]
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Show the device, what is missing, and how to get it."""
+    from autokernel.doctor import diagnose
+
+    with live_progress("looking at this machine", quiet=True):
+        report: Any = diagnose()
+    if as_json:
+        emit_json(report.to_dict())
+    else:
+        say(str(report))

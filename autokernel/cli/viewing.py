@@ -1,0 +1,129 @@
+"""Commands that show a run and change nothing: ``status``, ``log``, ``show``, ``diff``, ``plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autokernel.cli.arguments import JsonOption, RootOption
+from autokernel.cli.console import console, emit_json, say, text
+from autokernel.cli.locating import ROOT, number, open_folder, split_run
+from autokernel.errors import UsageError
+from autokernel.plaintext import clean, one_line
+
+if TYPE_CHECKING:
+    from autokernel.experiment import Experiment
+    from autokernel.runfolder import RunFolder
+
+__all__ = ["register"]
+
+RunArgument = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's folder or name.", show_default=False)]
+RunAndNumber = Annotated[list[str], typer.Argument(metavar="[RUN] N", help="A run, and an experiment's number.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the application."""
+    for command in (status, log, show, diff, plot):
+        app.command()(command)
+
+
+def status(run: RunArgument = None, root: RootOption = ROOT, as_json: JsonOption = False) -> None:
+    """Show where a run stands."""
+    from autokernel.cli.tables import show_status, status_data
+
+    state = open_folder(run, root).status
+    if as_json:
+        emit_json(status_data(state))
+    else:
+        show_status(state)
+
+
+def log(run: RunArgument = None, root: RootOption = ROOT, as_json: JsonOption = False) -> None:
+    """List the experiments of a run."""
+    from autokernel.cli.tables import show_log
+
+    experiments = open_folder(run, root).experiments
+    if as_json:
+        emit_json([experiment.to_dict() for experiment in experiments])
+    else:
+        show_log(experiments)
+
+
+def show(words: RunAndNumber, root: RootOption = ROOT, as_json: JsonOption = False) -> None:
+    """Show one experiment: decision, verdict, measurement."""
+    run, which = split_run(words, "N")
+    folder = open_folder(run, root)
+    experiment = _experiment(folder, number(which))
+    record = folder.record(experiment.number)
+    if as_json:
+        emit_json({**experiment.to_dict(), "record": record})
+        return
+    _show_experiment(experiment, record)
+
+
+def _experiment(folder: RunFolder, wanted: int) -> Experiment:
+    experiments = {experiment.number: experiment for experiment in folder.experiments}
+    if wanted not in experiments:
+        have = f"it has 0 to {max(experiments)}" if experiments else "it has none yet"
+        raise UsageError(f"the run {folder.path} has no experiment {wanted}; {have}")
+    return experiments[wanted]
+
+
+def _show_experiment(experiment: Experiment, record: dict[str, Any]) -> None:
+    from autokernel.cli.rendering import show_measurement, show_verdict
+    from autokernel.cli.tables import outcome
+    from autokernel.measurement import Measurement
+    from autokernel.verdict import Verdict
+
+    say(f"experiment {experiment.number}: {outcome(experiment)}")
+    say(f"hypothesis: {one_line(experiment.hypothesis, limit=2000)}")
+    say(f"agent {experiment.agent}, commit {experiment.commit}, {experiment.seconds:.1f} s, {experiment.timestamp}")
+    if experiment.reason:
+        say(f"decided by {experiment.decided_by or 'nobody yet'}: {experiment.reason}")
+    if record.get("verdict"):
+        say()
+        show_verdict(Verdict.from_dict(record["verdict"]))
+    for name in ("measurement", "confirmation"):
+        if record.get(name):
+            say(f"\n{name.capitalize()}:")
+            show_measurement(Measurement.from_dict(record[name]))
+
+
+def diff(
+    words: RunAndNumber,
+    against: Annotated[int | None, typer.Option(help="Another experiment; default: its parent.")] = None,
+    root: RootOption = ROOT,
+) -> None:
+    """Show what an experiment changed."""
+    run, which = split_run(words, "N")
+    folder = open_folder(run, root)
+    experiment = _experiment(folder, number(which))
+    if against is not None:
+        _experiment(folder, against)
+    change = folder.diff(experiment.number, against=against)
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    output = console()
+    if not output.is_terminal:
+        print(clean(change, limit=10_000_000), end="" if change.endswith("\n") else "\n")
+        return
+    for line in change.splitlines():
+        output.print(text(line, styles.get(line[:1], "")), soft_wrap=True)
+
+
+def plot(
+    run: RunArgument = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .html, .png, .svg or .pdf.")] = Path(
+        "progress.html"
+    ),
+    root: RootOption = ROOT,
+) -> None:
+    """Draw the progress of a run."""
+    from autokernel import plots
+
+    folder = open_folder(run, root)
+    state = folder.status
+    title = f"{state.operation}, {state.backend}, {state.dtype} on {state.device}"
+    figure = plots.progress(plots.experiment_points(folder.experiments), title=clean(title))
+    say(f"wrote {plots.save(figure, output)}")
