@@ -47,7 +47,7 @@ def magnitude(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Mag
 
 SPEC = KernelSpec(
     name="layernorm",
-    description="y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension of x[..., N]; var divides by N",
+    description="y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension of x[..., N]; var over N",
     signature="(x, weight, bias, eps=1e-5)",
     reference=reference,
     baseline=baseline,
