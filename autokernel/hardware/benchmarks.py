@@ -1,9 +1,12 @@
 """The small benchmarks behind `measure`: copy, read, matrix product, smallest launch.
 
-On a GPU each sample lies between two device events; on a CPU it is wall time with PyTorch's threads.
-Buffers are larger than the cache (several times, up to 1 GiB on a GPU and 512 MiB on a CPU).  Matrices hold random numbers, because zeros draw less
-power and run faster than any real data.  Every benchmark has a time budget, so that a slow device
-takes no longer than a fast one.
+On a GPU each sample lies between two device events, and the median counts.  On a CPU a sample is wall
+time with PyTorch's threads, which whatever else runs can only lengthen, so the fastest sample counts;
+when the median is far from it the machine was busy, and the result says so.
+
+Buffers are larger than the cache (up to 1 GiB on a GPU, 512 MiB on a CPU).  Matrices hold random
+numbers, because zeros draw less power and run faster than any real data.  Every benchmark has a time
+budget, so that a slow device takes no longer than a fast one.
 
 Units: bytes, seconds inside, and GB/s, TFLOP/s, microseconds in the result.
 """
@@ -25,7 +28,8 @@ __all__ = ["Figures", "run"]
 
 _COPY_BUDGET_S = 0.3  # for each way of copying or reading
 _MATMUL_BUDGET_S = 0.3  # for each dtype
-_SIZES = {"cuda": (2048, 4096, 8192), "rocm": (2048, 4096, 8192), "cpu": (256, 512, 1024, 2048)}
+_SIZES = {"cuda": (2048, 4096, 8192), "rocm": (2048, 4096, 8192), "cpu": (512, 1024, 2048)}
+_UNSTEADY = 1.3  # median over fastest sample of the copy, above which the machine was busy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,31 +40,41 @@ class Figures:
     read_gb_per_s: float
     tflop_per_s: dict[str, float]
     launch_us: float
+    steady: bool
 
 
 def run(device: Device) -> Figures:
     """Measure all figures of a device."""
     with _on(device), torch.inference_mode():
-        copy, read = _bandwidth(device)
+        copy, read, steady = _bandwidth(device)
         rates = {}
         for dtype in ("float32", "tf32", "float16", "bfloat16"):
             rate = _matmul_rate(device, dtype)
             if rate is not None:
                 rates[dtype] = rate
-        return Figures(copy, read, rates, _launch_us(device))
+        return Figures(copy, read, rates, _launch_us(device), steady)
 
 
-def _bandwidth(device: Device) -> tuple[float, float]:
-    """Copy and read bandwidth in GB/s, each the best of the ways that PyTorch has."""
+@dataclasses.dataclass(frozen=True)
+class _Timing:
+    """Times of one call in seconds: ``value`` is the one that counts."""
+
+    value: float
+    spread: float  # median over fastest
+
+
+def _bandwidth(device: Device) -> tuple[float, float, bool]:
+    """Copy and read bandwidth in GB/s, each the best of the ways that PyTorch has; and whether times were steady."""
     n_bytes = _buffer_bytes(device)
     source = torch.ones(n_bytes // 4, dtype=torch.float32, device=device.torch_name)
     target = torch.empty_like(source)
     copies = (lambda: target.copy_(source), lambda: torch.neg(source, out=target))
     reads = (lambda: source.sum(), lambda: torch.dot(source, source))
-    copy = max(2 * n_bytes / _median_seconds(device, call, _COPY_BUDGET_S) for call in copies)
-    # dot reads its one buffer twice by the letter, but the second read of each element comes from a register or cache
-    read = max(n_bytes / _median_seconds(device, call, _COPY_BUDGET_S) for call in reads)
-    return copy / 1e9, read / 1e9
+    copy_timings = [_time(device, call, _COPY_BUDGET_S) for call in copies]
+    read_timings = [_time(device, call, _COPY_BUDGET_S) for call in reads]
+    copy = 2 * n_bytes / min(timing.value for timing in copy_timings)
+    read = n_bytes / min(timing.value for timing in read_timings)  # dot's second look at an element hits the cache
+    return copy / 1e9, read / 1e9, all(timing.spread < _UNSTEADY for timing in copy_timings)
 
 
 def _buffer_bytes(device: Device) -> int:
@@ -83,7 +97,7 @@ def _matmul_rate(device: Device, dtype: str) -> float | None:
                 b = torch.randn(size, size, device=device.torch_name).to(torch_dtype)
                 out = torch.empty_like(a)
                 multiply = functools.partial(torch.mm, a, b, out=out)
-                seconds = _median_seconds(device, multiply, _MATMUL_BUDGET_S / 3)
+                seconds = _time(device, multiply, _MATMUL_BUDGET_S / 3).value
                 best = max(best or 0.0, 2.0 * size**3 / seconds / 1e12)
                 if time.perf_counter() + 8 * seconds * 3 > deadline:  # the next size takes eight times as long
                     break
@@ -114,8 +128,8 @@ def _launch_us(device: Device) -> float:
     return statistics.median(batch() for _ in range(10)) * 1e6
 
 
-def _median_seconds(device: Device, call: Callable[[], object], budget_s: float) -> float:
-    """Median time of a call, of at least 3 and at most 50 samples, after a warm-up of a quarter of the budget."""
+def _time(device: Device, call: Callable[[], object], budget_s: float) -> _Timing:
+    """Time a call: at least 3 and at most 50 samples, after a warm-up of a quarter of the budget."""
     started = time.perf_counter()
     call()
     _synchronize(device)
@@ -125,7 +139,8 @@ def _median_seconds(device: Device, call: Callable[[], object], budget_s: float)
     samples: list[float] = []
     while len(samples) < 3 or (len(samples) < 50 and time.perf_counter() - started < budget_s):
         samples.append(_one_sample(device, call))
-    return statistics.median(samples)
+    median, fastest = statistics.median(samples), min(samples)
+    return _Timing(median if device.is_gpu else fastest, median / fastest)
 
 
 def _one_sample(device: Device, call: Callable[[], object]) -> float:

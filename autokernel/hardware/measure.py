@@ -4,8 +4,9 @@ Measured with PyTorch's own kernels, in a few seconds, and kept on disk for this
 PyTorch version.  These are the figures that percentages and floors are quoted against; a data sheet's
 peak is never reached, by anyone.
 
-A rate is the best median over a few sizes: the figure should say what the device can do, not what one
+A figure is the best over a few ways and sizes: it should say what the device can do, not what one
 awkward size does.  A kernel with easier data or better code may still beat it by some percent.
+Figures that were taken while the machine was busy are marked, and used for ten minutes only.
 
 Units: GB/s (10^9 bytes, reads and writes both counted), TFLOP/s, microseconds, seconds.
 """
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["MeasuredPeaks", "cache_file", "measure"]
 
 _FORMAT = 1  # raise when the way of measuring or the file changes
+_UNSTEADY_FOR = datetime.timedelta(minutes=10)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class MeasuredPeaks:
         driver: Version of the device's driver.
         torch_version: Version of PyTorch.
         threads: Threads that PyTorch used on a CPU; 0 for a GPU.
+        steady: False if the samples scattered, so that the machine was busy with something else.
     """
 
     device: str
@@ -63,6 +66,7 @@ class MeasuredPeaks:
     driver: str = ""
     torch_version: str = ""
     threads: int = 0
+    steady: bool = True
 
     @property
     def bandwidth_gb_per_s(self) -> float:
@@ -150,6 +154,7 @@ def _measure_now(device: Device) -> MeasuredPeaks:
         driver=device.driver,
         torch_version=device.torch_version,
         threads=_threads(device),
+        steady=figures.steady,
     )
 
 
@@ -162,12 +167,13 @@ def _threads(device: Device) -> int:
 
 
 def _load(file: Path) -> MeasuredPeaks | None:
-    """The figures in a cache file, or None if it is missing, unreadable or damaged."""
+    """The figures in a cache file, or None if it is missing, unreadable, damaged, or unsteady and old."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        return MeasuredPeaks.from_dict(data)
+        peaks = MeasuredPeaks.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        age = datetime.datetime.now(datetime.timezone.utc) - datetime.datetime.fromisoformat(peaks.measured_at)
     except (OSError, ValueError, TypeError):
         return None
+    return peaks if peaks.steady or age < _UNSTEADY_FOR else None
 
 
 def _save(peaks: MeasuredPeaks, file: Path) -> bool:
