@@ -60,7 +60,7 @@ def new(
     approval: Annotated[
         str, typer.Option(callback=_one_of("auto", "approve"), help="auto: keep by policy; approve: a person decides.")
     ] = "auto",
-    agent: Annotated[str, typer.Option(help="auto, search, openai, human or replay:RUN.")] = "auto",
+    agent: Annotated[str, typer.Option(help="auto, search, human or replay:RUN.")] = "auto",
     start: Annotated[Path | None, typer.Option("--from", help="Kernel file to start from.")] = None,
     as_json: JsonOption = False,
 ) -> None:

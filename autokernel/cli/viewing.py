@@ -10,12 +10,10 @@ import typer
 from autokernel.cli.arguments import JsonOption, RootOption
 from autokernel.cli.console import console, emit_json, say, text
 from autokernel.cli.locating import ROOT, number, open_folder, split_run
-from autokernel.errors import UsageError
 from autokernel.plaintext import clean, one_line
 
 if TYPE_CHECKING:
     from autokernel.experiment import Experiment
-    from autokernel.runfolder import RunFolder
 
 __all__ = ["register"]
 
@@ -55,7 +53,7 @@ def show(words: RunAndNumber, root: RootOption = ROOT, as_json: JsonOption = Fal
     """Show one experiment: decision, verdict, measurement."""
     run, which = split_run(words, "N")
     folder = open_folder(run, root)
-    experiment = _experiment(folder, number(which))
+    experiment = folder.experiment(number(which))
     record = folder.record(experiment.number)
     if as_json:
         emit_json({**experiment.to_dict(), "record": record})
@@ -63,46 +61,37 @@ def show(words: RunAndNumber, root: RootOption = ROOT, as_json: JsonOption = Fal
     _show_experiment(experiment, record)
 
 
-def _experiment(folder: RunFolder, wanted: int) -> Experiment:
-    experiments = {experiment.number: experiment for experiment in folder.experiments}
-    if wanted not in experiments:
-        have = f"it has 0 to {max(experiments)}" if experiments else "it has none yet"
-        raise UsageError(f"the run {folder.path} has no experiment {wanted}; {have}")
-    return experiments[wanted]
-
-
 def _show_experiment(experiment: Experiment, record: dict[str, Any]) -> None:
     from autokernel.cli.rendering import show_measurement, show_verdict
     from autokernel.cli.tables import outcome
-    from autokernel.measurement import Measurement
-    from autokernel.verdict import Verdict
+    from autokernel.runfolder import parts_of
 
     say(f"experiment {experiment.number}: {outcome(experiment)}")
     say(f"hypothesis: {one_line(experiment.hypothesis, limit=2000)}")
     say(f"agent {experiment.agent}, commit {experiment.commit}, {experiment.seconds:.1f} s, {experiment.timestamp}")
     if experiment.reason:
         say(f"decided by {experiment.decided_by or 'nobody yet'}: {experiment.reason}")
-    if record.get("verdict"):
+    verdict, measurement, confirmation = parts_of(record)
+    if verdict is not None:
         say()
-        show_verdict(Verdict.from_dict(record["verdict"]))
-    for name in ("measurement", "confirmation"):
-        if record.get(name):
-            say(f"\n{name.capitalize()}:")
-            show_measurement(Measurement.from_dict(record[name]))
+        show_verdict(verdict)
+    for name, measured in (("Measurement", measurement), ("Confirmation, on fresh inputs", confirmation)):
+        if measured is not None:
+            say(f"\n{name}:")
+            show_measurement(measured)
 
 
 def diff(
     words: RunAndNumber,
-    against: Annotated[int | None, typer.Option(help="Another experiment; default: its parent.")] = None,
+    against: Annotated[
+        str, typer.Option(help="parent (the best when it was proposed), starter, or an experiment's number.")
+    ] = "parent",
     root: RootOption = ROOT,
 ) -> None:
     """Show what an experiment changed."""
     run, which = split_run(words, "N")
     folder = open_folder(run, root)
-    experiment = _experiment(folder, number(which))
-    if against is not None:
-        _experiment(folder, against)
-    change = folder.diff(experiment.number, against=against)
+    change = folder.diff(number(which), against=_rival(against))
     styles = {"+": "green", "-": "red", "@": "cyan"}
     output = console()
     if not output.is_terminal:
@@ -110,6 +99,10 @@ def diff(
         return
     for line in change.splitlines():
         output.print(text(line, styles.get(line[:1], "")), soft_wrap=True)
+
+
+def _rival(text: str) -> str | int:
+    return text if text in ("parent", "starter") else number(text)
 
 
 def plot(
