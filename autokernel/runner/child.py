@@ -1,0 +1,325 @@
+"""The runner's own loop: load a kernel, call it, time it, as the judge asks.
+
+One process per candidate.  It starts ready (torch and triton imported by the zygote), confines
+itself, initialises the device and waits.  It holds the inputs of the call at hand and nothing that
+would tell it the right answer.
+
+Requests: ``load``, ``baseline``, ``call``, ``recheck``, ``inspect``, ``inputs``, ``prepare``, ``time``,
+``call_time``, ``spin``, ``finish``.  Each gets one
+answer.  Addresses of tensors in requests are offsets into the arena, in bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from autokernel.runner import protocol
+
+__all__ = ["preload", "serve"]
+
+_clock = time.perf_counter
+
+
+def preload(device: str) -> None:
+    """Import what every runner needs.  Runs once, in the zygote; starts no thread, touches no GPU."""
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    import torch
+
+    import autokernel.backends.cpp  # noqa: F401
+    from autokernel import timing  # noqa: F401
+    from autokernel.runner import kernels, sentinel  # noqa: F401
+
+    # PyTorch imports and patches parts of itself at the first observed call: have that behind us.
+    torch.set_grad_enabled(False)
+    with sentinel.Recorder(sentinel.Watch(), poison=0):
+        torch.empty(8).clone().to(torch.bfloat16)
+    try:
+        import triton
+        import triton.language
+        import triton.testing  # noqa: F401
+    except ImportError:
+        return
+    if device == "cpu":
+        from autokernel.runner.interpreter import repair_bfloat16
+
+        globals()["_bfloat16_repaired"] = repair_bfloat16()
+
+
+_bfloat16_repaired = False
+
+
+def serve(sock: socket.socket, arena: protocol.Arena, device: str, scratch: Path) -> None:
+    """Answer the judge's requests until it closes the socket or says ``finish``."""
+    runner = _Runner(arena, device, scratch)
+    protocol.send(sock, {"ready": True, "bfloat16": device != "cpu" or _bfloat16_repaired, **runner.facts()})
+    while True:
+        try:
+            request, _fds = protocol.receive(sock)
+        except protocol.Closed:
+            return
+        if request["op"] == "finish":
+            protocol.send(sock, {"ok": True})
+            return
+        protocol.send(sock, runner.answer(request))
+
+
+class _Runner:
+    def __init__(self, arena: protocol.Arena, device: str, scratch: Path) -> None:
+        import torch
+
+        from autokernel.runner import sentinel
+
+        self.torch = torch
+        self.arena = arena
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(arena.map))
+        self.device = torch.device(device)
+        self.scratch = scratch
+        self.functions: dict[str, Any] = {}
+        self.files: dict[str, Path] = {}
+        self.sets: list[list[Any]] = []
+        self.held: dict[int, Any] = {}
+        self.slots: dict[int, list[tuple[Any, Any]]] = {}
+        if self.device.type == "cuda":
+            torch.cuda.init()
+            torch.cuda.set_device(self.device)
+            torch.zeros(1, device=self.device).add_(1)
+            torch.cuda.synchronize()
+        torch.set_grad_enabled(False)
+        self.watch = sentinel.Watch()
+        self.snapshot: sentinel.Snapshot | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {"python": sys.version.split()[0], "torch": self.torch.__version__}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        from autokernel.runner import kernels
+
+        try:
+            return {"ok": True, **getattr(self, f"do_{request['op']}")(request)}
+        except kernels.LoadError as error:
+            return {"ok": False, "kind": error.kind, "error": str(error)[:6000], **self._integrity()}
+        except SystemExit as error:
+            return {"ok": False, "kind": "exit", "error": f"kernel_fn left with SystemExit({error.code!r})"}
+        except BaseException as error:
+            message = kernels.describe_exception(error, self.files.get(request.get("role", "candidate")))
+            return {"ok": False, "kind": "exception", "error": message, **self._integrity()}
+
+    # Loading
+
+    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Write a kernel's text into the scratch folder and import it under a role."""
+        from autokernel.runner import kernels, sentinel
+
+        role = request["role"]
+        file = self.scratch / f"{role}.py"
+        file.write_text(request["source"])
+        self.files[role] = file
+        if role == "candidate":
+            self.snapshot = sentinel.Snapshot()
+            self.watch.suspect(str(file))
+        self.functions[role], backend = kernels.load(file, inputs=request["inputs"], options=request["options"])
+        return {"backend": backend, **self._integrity()}
+
+    def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Load the operation's own PyTorch baseline, and if asked its compiled form."""
+        from autokernel import ops
+
+        spec = ops.resolve(request["reference"])
+        baseline = spec.baseline or spec.reference
+        self.functions["pytorch"] = baseline
+        if request.get("compiled"):
+            mode = "max-autotune-no-cudagraphs" if self.device.type == "cuda" else "default"
+            self.functions["compile"] = self.torch.compile(baseline, mode=mode)
+        return {}
+
+    # Calling
+
+    def tensor(self, description: dict[str, Any], *, copy: bool) -> tuple[Any, Any]:
+        """Build an input from the arena: a view of it on the CPU unless ``copy``, else device memory.
+
+        Returns:
+            The input, and the bytes that hold it: its guard bands too unless it is a copy on the CPU.
+        """
+        torch = self.torch
+        dtype = getattr(torch, description["dtype"])
+        guard = 0 if copy and self.device.type == "cpu" else protocol.GUARD_BYTES
+        start, count = description["offset"] - guard, description["bytes"] + 2 * guard
+        raw = torch.frombuffer(self.arena.map, dtype=torch.uint8, count=count, offset=start)
+        if copy or self.device.type != "cpu":
+            raw = raw.to(self.device, copy=True)
+        typed = raw[guard : guard + description["bytes"]].view(dtype)
+        value = typed.as_strided(
+            description["size"], description["stride"], typed.storage_offset() + description["start"]
+        )
+        return value, raw
+
+    def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call a kernel once on fresh inputs, under observation, and hand back its output's bytes."""
+        from autokernel.runner import sentinel
+
+        torch = self.torch
+        built = self._inputs(request)
+        inputs = [value for value, _raw in built]
+        function = self.functions[request["role"]]
+        recorder = sentinel.Recorder(self.watch, poison=request["poison"])
+        memory = self._memory()
+        begin = _clock()
+        if request["observe"]:
+            with recorder:
+                output = function(*inputs, **request["options"])
+        else:
+            output = function(*inputs, **request["options"])
+        self._synchronize()
+        seconds = _clock() - begin
+        peak = self._peak_since(memory)
+        problems = self._output_problems(output, [raw for _value, raw in built])
+        answer = {
+            "seconds": seconds,
+            "peak_bytes": peak,
+            "findings": problems + recorder.trespasses(),
+            "computed": recorder.computed,
+            "host_elements": recorder.host_elements,
+            "device_bytes": int(torch.cuda.memory_allocated()) if self.device.type == "cuda" else 0,
+        }
+        if isinstance(output, torch.Tensor):
+            answer["output"] = self._export(output, request["out"])
+            if request.get("hold") is not None:
+                self.held[request["hold"]] = output
+        else:
+            answer["returned"] = type(output).__name__
+        if self.device.type != "cpu":
+            for (_value, raw), description in zip(built, request["inputs"]):
+                self._write(raw, description["offset"] - protocol.GUARD_BYTES)
+        answer["findings"] += list(self.watch.findings)
+        return answer
+
+    def do_inspect(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Report what the candidate has caused and replaced so far."""
+        return self._integrity()
+
+    def do_recheck(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Export an output of an earlier call again: it must not have changed since."""
+        self._synchronize()
+        return {"output": self._export(self.held[request["hold"]], request["out"])}
+
+    def _inputs(self, request: dict[str, Any]) -> list[tuple[Any, Any]]:
+        """Build a call's inputs, or rewrite those of its slot in place, so that they keep their identity."""
+        slot = request.get("slot")
+        fresh = [self.tensor(description, copy=False) for description in request["inputs"]]
+        if slot is None:
+            return fresh
+        kept = self.slots.setdefault(slot, fresh)
+        if kept is not fresh and self.device.type != "cpu":
+            for (_value, old), (_fresh_value, new) in zip(kept, fresh):
+                old.copy_(new)
+        return kept
+
+    def _output_problems(self, output: Any, memory: list[Any]) -> list[tuple[str, str]]:
+        torch = self.torch
+        if type(output) is not torch.Tensor:
+            if isinstance(output, torch.Tensor):
+                return [("tensor_subclass", f"the output is a {type(output).__name__}, not a plain torch.Tensor")]
+            return []
+        found = []
+        attributes = sorted(vars(output))
+        if attributes:
+            found.append(("instance_attributes", f"the output carries attributes of its own: {attributes[:8]}"))
+        if torch.Tensor.numel(output) == 0:
+            return found
+        storage = torch.Tensor.untyped_storage(output)
+        begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        for index, raw in enumerate(memory):
+            if begin < raw.data_ptr() + raw.numel() and raw.data_ptr() < end:
+                found.append(("output_aliases_input", f"the output lies in the memory of input {index}"))
+        return found
+
+    def _export(self, output: Any, place: dict[str, Any]) -> dict[str, Any]:
+        torch = self.torch
+        contiguous = torch.Tensor.contiguous(torch.Tensor.detach(output))
+        count = contiguous.numel() * contiguous.element_size()
+        facts = {
+            "dtype": str(output.dtype).removeprefix("torch."),
+            "size": list(output.shape),
+            "device": output.device.type,
+            "bytes": count,
+        }
+        if count <= place["capacity"] and output.layout is torch.strided:
+            self._write(contiguous.reshape(-1).view(torch.uint8) if count else contiguous, place["offset"])
+        return facts
+
+    def _write(self, value: Any, offset: int) -> None:
+        if value.numel() == 0:
+            return
+        host = value.cpu()
+        ctypes.memmove(self.base + offset, host.data_ptr(), host.numel() * host.element_size())
+
+    def _integrity(self) -> dict[str, Any]:
+        changes = self.snapshot.changes() if self.snapshot is not None else []
+        return {"findings": [*self.watch.findings, *changes]}
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def _memory(self) -> int:
+        if self.device.type == "cuda":
+            self.torch.cuda.reset_peak_memory_stats()
+            return int(self.torch.cuda.memory_allocated())
+        return 0
+
+    def _peak_since(self, before: int) -> int:
+        if self.device.type == "cuda":
+            return int(self.torch.cuda.max_memory_allocated()) - before
+        return 0
+
+    # Timing
+
+    def do_inputs(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take input sets for timing: private copies, rewritten in place when they exist already."""
+        fresh = [[self.tensor(one, copy=True)[0] for one in inputs] for inputs in request["sets"]]
+        if request.get("rewrite"):
+            for old, new in zip(self.sets, fresh):
+                for target, source in zip(old, new):
+                    target.copy_(source)
+        else:
+            self.sets = fresh
+        self._synchronize()
+        return {}
+
+    def do_prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Warm the contestants up and, on a GPU, capture their graphs."""
+        from autokernel import timing
+
+        contestants = {role: self.functions[role] for role in request["roles"]}
+        self.timer = timing.make_timer(
+            contestants, self.sets, request["options"], self.device, untimed=request.get("untimed", ())
+        )
+        return {"method": self.timer.method, "notes": self.timer.notes, "calls": self.timer.calls_per_sample}
+
+    def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take interleaved samples; also export the outputs of the calls that the judge picked."""
+        samples = self.timer.sample(rounds=request["rounds"], seed=request["seed"], keep=request["keep"])
+        outputs = []
+        for set_index, output in self.timer.kept:
+            facts = {"set": set_index}
+            if isinstance(output, self.torch.Tensor):
+                facts.update(self._export(output, request["out"][len(outputs)]))
+            outputs.append(facts)
+        self.timer.kept.clear()
+        return {"samples_us": samples, "outputs": outputs}
+
+    def do_call_time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Take interleaved samples of the time that a caller sees."""
+        return {"samples_us": self.timer.call_samples(rounds=request["rounds"], seed=request["seed"])}
+
+    def do_spin(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the candidate ``calls`` times and synchronize; the judge holds the watch."""
+        self.timer.spin(request["role"], request["calls"])
+        return {}

@@ -1,0 +1,257 @@
+"""Confine the current process before it runs code that an agent wrote.
+
+Three levels, the strongest that the system allows is taken:
+
+``namespaces``  own user, process, network, mount and IPC namespace: no network, no other process
+                visible, file system read-only outside the scratch folder, home folders empty,
+                capabilities dropped.  Killing the first process kills all that it started.
+``landlock``    no namespaces, but the kernel's Landlock forbids writing outside the scratch folder.
+``process``     only what every level has: own session, resource limits, a clean environment, a
+                supervisor that is the reaper of everything the candidate starts.
+
+Linux only, standard library only: the system calls go through ctypes.
+Source: namespaces(7), mount_setattr(2), landlock(7), capabilities(7), prctl(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import resource
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["LEVELS", "clean_environment", "confine_files", "drop_privileges", "isolate", "level", "limit_resources"]
+
+LEVELS = ("namespaces", "landlock", "process")
+
+_CLONE_NEWNS, _CLONE_NEWIPC = 0x00020000, 0x08000000
+_CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 4096, 16384, 1 << 18
+_SYS_MOUNT_SETATTR, _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 442, 444, 445, 446
+_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 38, 24, 36
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CXX", "CC")
+_KEPT_PREFIXES = ("CUDA_VISIBLE", "CUDA_DEVICE", "NVIDIA_", "ROCR_", "HIP_VISIBLE", "OPENBLAS_", "MKL_", "OMP_", "ROCM_")
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
+
+
+@functools.lru_cache(maxsize=None)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+@functools.lru_cache(maxsize=None)
+def level() -> str:
+    """Return the strongest level that works here, found out by trying it in a child process."""
+    if platform.system() != "Linux":
+        return "process"
+    for name in ("namespaces", "landlock"):
+        if _works(name):
+            return name
+    return "process"
+
+
+def _works(name: str) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            if name == "namespaces":
+                isolate()
+                inner = os.fork()
+                if inner == 0:
+                    confine_files("namespaces", Path("/tmp"), ())
+                    os._exit(0)
+                status = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+            else:
+                drop_privileges()
+                confine_files("landlock", Path("/tmp"), ())
+                status = 0
+        except Exception:
+            status = 1
+        os._exit(1 if status else 0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def clean_environment(scratch: Path, extra: dict[str, str]) -> dict[str, str]:
+    """The environment of a runner: a short list of harmless variables, and ``extra``."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+    }
+    private = {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "AUTOKERNEL_CACHE_DIR": str(scratch / "cache"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "OMP_WAIT_POLICY": "passive",
+    }
+    return {**kept, **private, **extra}
+
+
+def isolate() -> None:
+    """Move into new namespaces.  The next process that is forked is the first of its own.
+
+    Raises:
+        OSError: The system forbids it.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    flags = _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWNS | _CLONE_NEWIPC
+    _check(_libc().unshare(flags), "unshare")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def confine_files(name: str, scratch: Path, needed: Iterable[Path]) -> None:
+    """Let this process write only below ``scratch``; under ``namespaces``, also hide home folders.
+
+    Args:
+        name: The level in force.
+        scratch: The only folder that stays writable.
+        needed: Files and folders that must stay readable even if they lie in a home folder.
+    """
+    if name == "namespaces":
+        _read_only_mounts(scratch.resolve(), [path.resolve() for path in needed])
+    elif name == "landlock":
+        _landlock(scratch.resolve())
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [None if text is None else text.encode() for text in (source, target, kind)]
+    result = _libc().mount(*encoded, ctypes.c_ulong(flags), None if data is None else data.encode())
+    _check(result, f"mount {target}")
+
+
+def _set_read_only(path: str, on: bool, recursive: bool) -> None:
+    attributes = _MountAttr(set=_MOUNT_ATTR_RDONLY if on else 0, clear=0 if on else _MOUNT_ATTR_RDONLY)
+    result = _libc().syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        ctypes.c_int(_AT_FDCWD),
+        path.encode(),
+        ctypes.c_uint(_AT_RECURSIVE if recursive else 0),
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    _check(result, f"mount_setattr {path}")
+
+
+def _read_only_mounts(scratch: Path, needed: list[Path]) -> None:
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    _mount(str(scratch), str(scratch), None, _MS_BIND)
+    _set_read_only("/", True, recursive=True)
+    _set_read_only(str(scratch), False, recursive=False)
+    try:
+        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV)
+    except OSError:  # some containers forbid it; then /proc shows the outer processes' names
+        pass
+    for home in {Path("/root"), Path.home(), Path(os.path.expanduser("~"))}:
+        _hide(home, [scratch, *needed])
+
+
+def _hide(folder: Path, needed: list[Path]) -> None:
+    """Cover ``folder`` with an empty file system, except for the way to what is needed."""
+    if not folder.is_dir() or folder in (Path("/"), Path("/tmp")):
+        return
+    inside = [path for path in needed if path == folder or folder in path.parents]
+    try:
+        if not inside:
+            _mount("none", str(folder), "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "size=4k")
+            return
+        if folder in inside:
+            return
+        for entry in list(folder.iterdir())[:1000]:
+            if entry.is_symlink():
+                continue
+            if entry.is_dir():
+                _hide(entry, needed)
+            elif entry not in inside and entry.is_file():
+                _mount("/dev/null", str(entry), None, _MS_BIND)
+    except OSError:  # unreadable already, or a file system that cannot be covered
+        pass
+
+
+def _landlock(scratch: Path) -> None:
+    """Forbid every write and creation outside ``scratch`` and /dev.  Source: landlock(7), ABI 1."""
+    writes = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+
+    class RulesetAttr(ctypes.Structure):
+        _fields_ = [("handled_access_fs", ctypes.c_uint64)]
+
+    class PathBeneath(ctypes.Structure):
+        _pack_ = 1
+        _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+    libc = _libc()
+    attributes = RulesetAttr(writes)
+    ruleset = libc.syscall(
+        ctypes.c_long(_SYS_LANDLOCK_CREATE), ctypes.byref(attributes), ctypes.c_size_t(8), ctypes.c_uint(0)
+    )
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    for folder in (scratch, Path("/dev")):
+        parent = os.open(folder, os.O_PATH)
+        rule = PathBeneath(writes, parent)
+        result = libc.syscall(
+            ctypes.c_long(_SYS_LANDLOCK_ADD),
+            ctypes.c_int(ruleset),
+            ctypes.c_int(1),
+            ctypes.byref(rule),
+            ctypes.c_uint(0),
+        )
+        _check(result, f"landlock_add_rule {folder}")
+        os.close(parent)
+    _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _check(
+        libc.syscall(ctypes.c_long(_SYS_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint(0)),
+        "landlock_restrict_self",
+    )
+    os.close(ruleset)
+
+
+def drop_privileges() -> None:
+    """Give up every capability for good, and the right to gain any by running a program."""
+    libc = _libc()
+    for capability in range(64):
+        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break
+    _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    libc.capset(header, (ctypes.c_uint32 * 6)())
+
+
+def limit_resources(*, address_space: int | None, file_bytes: int) -> None:
+    """Set limits on memory (bytes beyond what is mapped now; None for none) and on file sizes."""
+    if address_space is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * os.sysconf("SC_PAGE_SIZE") + address_space
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def become_reaper() -> None:
+    """Become the parent of every orphaned descendant, so that none can escape."""
+    _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,0 +1,173 @@
+"""The zygote: imports torch and triton once, then forks a runner for each candidate.
+
+    python -m autokernel.runner.zygote FD DEVICE
+
+``FD`` is a Unix socket to the judge.  A request ``{"op": "spawn", ...}`` comes with the runner's own
+socket and arena; the answer holds two process ids.  Between the zygote and the runner stands a
+supervisor: it lives outside the runner's namespaces, reaps what the runner leaves behind, and ends
+with the runner's exit status.  The zygote itself never runs a candidate and never touches the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from autokernel.runner import protocol, sandbox
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Serve the judge until it closes the socket."""
+    sandbox.die_with_parent()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    device = sys.argv[2]
+    from autokernel.runner import child  # imports torch and triton, once for all runners
+
+    child.preload(device)
+    protocol.send(control, {"ready": True, "level": sandbox.level()})
+    while True:
+        try:
+            request, fds = protocol.receive(control, max_fds=2)
+        except protocol.Closed:
+            os._exit(0)
+        if request["op"] == "spawn":
+            protocol.send(control, _spawn(request, fds, control, device))
+            for fd in fds:
+                os.close(fd)
+        elif request["op"] == "reap":
+            protocol.send(control, _reap(request["pid"], request["seconds"]))
+
+
+def _reap(pid: int, seconds: float) -> dict[str, Any]:
+    """Wait for a supervisor to end; kill it when the time is over."""
+    deadline = time.monotonic() + seconds
+    killed = False
+    while True:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return {"status": None, "killed": killed}
+        if done:
+            return {"status": os.waitstatus_to_exitcode(status), "killed": killed}
+        if time.monotonic() > deadline and not killed:
+            killed = True
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def _spawn(request: dict[str, Any], fds: list[int], control: socket.socket, device: str) -> dict[str, Any]:
+    reader, writer = os.pipe()
+    supervisor = os.fork()
+    if supervisor == 0:
+        os.close(reader)
+        control.close()
+        _supervise(request, fds, writer, device)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.readline().strip()
+    return {"supervisor": supervisor, "pid": int(text) if text.isdigit() else None, "error": text}
+
+
+def _supervise(request: dict[str, Any], fds: list[int], writer: int, device: str) -> None:
+    """Become the supervisor: isolate, fork the runner, reap everything, end with its status."""
+    status = 1
+    try:
+        os.setsid()
+        sandbox.die_with_parent()
+        sandbox.become_reaper()
+        if request["level"] == "namespaces":
+            sandbox.isolate()
+        runner = os.fork()
+        if runner == 0:
+            os.close(writer)
+            _become_runner(request, fds, device)
+        for fd in fds:
+            os.close(fd)
+        os.write(writer, f"{runner}\n".encode())
+        os.close(writer)
+        while True:
+            pid, raw = os.waitpid(-1, 0)
+            if pid == runner:
+                status = os.waitstatus_to_exitcode(raw)
+                break
+        _end_orphans()
+    except OSError as error:
+        try:
+            os.write(writer, f"{error}\n".encode())
+        except OSError:
+            pass
+    # A negative status is a signal; it is passed on in the shell's way.
+    os._exit(status if status >= 0 else 128 - status)
+
+
+def _end_orphans() -> None:
+    """Kill whatever the runner left running; each one's own children come back to us in turn."""
+    me = os.getpid()
+    while True:
+        children = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                except (OSError, ValueError, IndexError):
+                    continue
+                if parent == me:
+                    children.append(int(entry.name))
+        if not children:
+            return
+        for pid in children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        for pid in children:
+            try:
+                os.waitpid(pid, 0)
+            except OSError:
+                pass
+
+
+def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None:
+    status = 1
+    try:
+        scratch = Path(request["scratch"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        # Before any file is opened for writing: a mount with one cannot become read-only.
+        sandbox.confine_files(request["level"], scratch, [Path(path) for path in request["needed"]])
+        os.chdir(scratch)
+        output = os.open(scratch / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(output)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        if request["level"] != "namespaces":
+            sandbox.die_with_parent()
+        sandbox.drop_privileges()
+        sandbox.limit_resources(address_space=request["address_space"], file_bytes=request["file_bytes"])
+        from autokernel.runner import child
+
+        child.serve(socket.socket(fileno=fds[0]), protocol.Arena(fds[1]), device, scratch)
+        status = 0
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exc()
+        print(f"runner: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

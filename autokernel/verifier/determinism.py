@@ -1,0 +1,131 @@
+"""The determinism stage: the same answer each time, and never an old one.
+
+Three runs on equal inputs must agree bit by bit, though fresh memory holds other garbage and the
+inputs lie elsewhere.  Then the inputs change *in place* between calls, often only in part, and every
+answer must be the right one for what the inputs hold now: a kernel that remembers results by
+identity, by address, by a fingerprint of the content or by the number of calls gives an old answer
+sooner or later.  An output that was handed out must not change when the kernel is called again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from autokernel.ops.spec import Case
+from autokernel.runner.client import RunnerDied
+from autokernel.runner.protocol import ARENA_BYTES
+from autokernel.verdict import CaseResult, Status
+from autokernel.verifier import golden as golden_module
+from autokernel.verifier.trial import Trial, dead_case, derived_seed, make_case_inputs
+
+__all__ = ["results"]
+
+RUNS = 3
+CHURN_CALLS = 18
+_SLOT_BYTES = 64 << 20
+_LEAK_BYTES = 32 << 20
+
+
+def results(trial: Trial, cases: Sequence[Case], seed: int) -> Iterator[CaseResult]:
+    """Yield the stage's results, one at a time."""
+    for number, case in enumerate(cases):
+        reason = trial.not_testable(case)
+        if reason:
+            yield CaseResult(label=case.label, status=Status.SKIP, reason=reason)
+        else:
+            yield _timed(case, trial, _repeat, derived_seed(seed, "repeat", number), "three runs")
+    yield _timed(cases[-1 if len(cases) < 2 else 1], trial, _churn, derived_seed(seed, "churn"), "changing inputs")
+
+
+def _timed(case: Case, trial: Trial, what, seed: int, name: str) -> CaseResult:  # type: ignore[no-untyped-def]
+    begin = time.perf_counter()
+    try:
+        problem = what(trial, case, seed)
+    except RunnerDied as died:
+        return dead_case(case, died)
+    status, reason = problem or (Status.PASS, "")
+    seconds = time.perf_counter() - begin
+    return CaseResult(label=f"{case.label}, {name}", status=status, reason=reason, seconds=seconds)
+
+
+def _repeat(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
+    inputs = make_case_inputs(trial.spec, case, seed, trial.device)
+    first: Tensor | None = None
+    for run in range(RUNS):
+        call = trial.call(case, inputs, start=4096 * 37 * run, poison=run % 2, hold=0 if run == 0 else None)
+        if call.output is None or call.raw is None:
+            return call.status, call.problem
+        if first is None:
+            first = call.raw
+        elif call.raw.shape != first.shape or not torch.equal(call.raw, first):
+            changed = int((call.raw != first).sum()) if call.raw.shape == first.shape else first.numel()
+            return Status.FAIL, f"run {run + 1} on equal inputs differs from run 1 in {changed} of {first.numel()} bytes"
+    assert first is not None
+    other = make_case_inputs(trial.spec, case, derived_seed(seed, "other"), trial.device)
+    trial.call(case, other)
+    place = {"offset": ARENA_BYTES // 2, "capacity": ARENA_BYTES // 2}
+    answer = trial.runner.ask(
+        {"op": "recheck", "hold": 0, "out": place},
+        seconds=trial.runner.limits.call_seconds,
+        doing="reading an earlier output again",
+    )
+    _output, again = trial.take(answer["output"], place)
+    if again is None or again.shape != first.shape or not torch.equal(again, first):
+        trial.add_finding(
+            "output_overwritten", "an output that was handed out changed when the kernel was called with other inputs"
+        )
+    return None
+
+
+def _churn(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
+    """Call on three input sets in random order, each changed in place just before."""
+    order = random.Random(seed)
+    slots = [
+        list(make_case_inputs(trial.spec, case, derived_seed(seed, "slot", slot), trial.device)) for slot in range(3)
+    ]
+    held = 0
+    for number in range(CHURN_CALLS):
+        slot = order.randrange(3) if number >= 3 else number
+        fresh = make_case_inputs(trial.spec, case, derived_seed(seed, "fresh", number), trial.device)
+        what = _refresh(slots[slot], fresh, order) if number >= 3 else "the first inputs"
+        inputs = tuple(slots[slot])
+        expected = golden_module.golden(trial.spec, case, inputs)
+        call = trial.call(case, inputs, start=_SLOT_BYTES * slot, slot=slot, poison=number % 2)
+        result = trial.assess(case, call, expected)
+        if result.status is not Status.PASS:
+            reason = f"call {number + 1}, after {what} changed in place: {result.reason}"
+            return result.status, reason
+        if number == CHURN_CALLS // 3:
+            held = _held_bytes(trial, call.answer)
+    grown = _held_bytes(trial, call.answer) - held
+    if grown > max(_LEAK_BYTES, 4 * call.answer["output"]["bytes"]):
+        calls = CHURN_CALLS - 1 - CHURN_CALLS // 3
+        trial.add_finding("memory_leak", f"memory grew by {grown / 1e6:.0f} MB over {calls} calls of one shape")
+    return None
+
+
+def _held_bytes(trial: Trial, answer: object) -> int:
+    device_bytes = int(answer.get("device_bytes", 0)) if isinstance(answer, dict) else 0
+    return trial.runner.resident_bytes() + device_bytes
+
+
+def _refresh(current: list[Tensor], fresh: Sequence[Tensor], order: random.Random) -> str:
+    """Change some inputs in place: all of one, or a random part that spares both ends."""
+    chosen = [index for index in range(len(current)) if order.random() < 0.6] or [order.randrange(len(current))]
+    partly = order.random() < 0.5
+    for index in chosen:
+        old, new = current[index].reshape(-1), fresh[index].reshape(-1)
+        if partly and old.numel() >= 16:
+            spared = max(4, old.numel() // 8)
+            middle = slice(spared, old.numel() - spared)
+            merged = old.clone()
+            merged[middle] = new[middle]
+            current[index] = merged.reshape(current[index].shape)
+        else:
+            current[index] = fresh[index]
+    return ("a part of " if partly else "") + " and ".join(f"input {index}" for index in chosen)

@@ -1,0 +1,125 @@
+"""Which cases each verification stage tries, for one spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from autokernel.ops import fills
+from autokernel.ops.spec import Case, KernelSpec, Shape, dtype_named
+from autokernel.verdict import Stage
+from autokernel.verifier.layouts import LAYOUTS
+
+__all__ = ["determinism_cases", "edge_cases", "plan", "smoke_cases", "stability_cases", "sweep_cases"]
+
+
+def plan(spec: KernelSpec, *, dtype: str | None = None) -> dict[Stage, list[Case]]:
+    """Return the cases of each stage, in order.
+
+    Args:
+        spec: The operation.
+        dtype: The dtype of the target, tried first and most; the spec's first when None.
+    """
+    dtypes = _ordered(spec, dtype)
+    return {
+        Stage.SMOKE: smoke_cases(spec, dtypes),
+        Stage.SWEEP: sweep_cases(spec, dtypes),
+        Stage.STABILITY: stability_cases(spec, dtypes),
+        Stage.DETERMINISM: determinism_cases(spec, dtypes),
+        Stage.EDGE: edge_cases(spec, dtypes),
+    }
+
+
+def _ordered(spec: KernelSpec, dtype: str | None) -> list[str]:
+    first = dtype or spec.dtypes[0]
+    return [first, *[name for name in spec.dtypes if name != first]]
+
+
+def smoke_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
+    """One small case: does it run at all?"""
+    return [Case(shape=spec.shapes[0], dtype=dtypes[0])]
+
+
+def sweep_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
+    """Every shape in every dtype, every option, every layout."""
+    options = list(spec.options)
+    cases = []
+    for row, shape in enumerate(spec.shapes):
+        for column, dtype in enumerate(dtypes):
+            cases.append(Case(shape=shape, dtype=dtype, options=options[(row + column) % len(options)]))
+    for number, option in enumerate(options):
+        for shape in spec.shapes[-2:]:
+            cases.append(Case(shape=shape, dtype=dtypes[number % len(dtypes)], options=option))
+    view_shape = spec.shapes[min(1, len(spec.shapes) - 1)]
+    for number, layout in enumerate(LAYOUTS[1:]):
+        if spec.strided_inputs:
+            cases.append(Case(shape=view_shape, dtype=dtypes[number % len(dtypes)], layout=layout))
+    for number, shape in enumerate(spec.large_shapes):
+        cases.append(Case(shape=shape, dtype=dtypes[number % len(dtypes)]))
+    return _distinct(cases)
+
+
+def stability_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
+    """Every value pattern, in float32 (or the widest dtype) and in one half-width dtype by turns."""
+    wide = [name for name in dtypes if name == "float32"] or [dtypes[0]]
+    narrow = [name for name in dtypes if name != "float32"]
+    shape = spec.shapes[-1]
+    options = list(spec.options)
+    cases = []
+    for number, name in enumerate(fill_names(spec)):
+        for dtype in [*wide, *narrow[number % len(narrow) :][:1]] if narrow else wide:
+            cases.append(Case(shape=shape, dtype=dtype, fill=name))
+        if number < len(options) and options[number]:
+            cases.append(Case(shape=shape, dtype=wide[0], fill=name, options=options[number]))
+    return _distinct(cases)
+
+
+def determinism_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
+    """Cases whose result must be the same, bit by bit, each time."""
+    cases = [Case(shape=spec.shapes[-1], dtype=dtypes[0]), Case(shape=spec.shapes[0], dtype=dtypes[-1])]
+    cases += [Case(shape=shape, dtype=dtypes[0]) for shape in spec.large_shapes[:1]]
+    return _distinct(cases)
+
+
+def edge_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
+    """Sizes that no block divides."""
+    shapes = spec.edge_shapes if spec.edge_shapes is not None else _derived_edges(spec)
+    options = list(spec.options)
+    return _distinct(
+        [
+            Case(shape=shape, dtype=dtypes[number % len(dtypes)], options=options[number % len(options)])
+            for number, shape in enumerate(shapes)
+        ]
+    )
+
+
+def fill_names(spec: KernelSpec) -> list[str]:
+    """The names of the spec's value patterns, given or derived."""
+    if spec.fills is not None:
+        return list(spec.fills)
+    generator = torch.Generator().manual_seed(0)
+    return list(fills.derived(spec.make_inputs(spec.shapes[0], dtype_named(spec.dtypes[0]), generator)))
+
+
+def _derived_edges(spec: KernelSpec) -> list[Shape]:
+    """For each size in turn 1, a size below and one above a power of two, the others kept small."""
+    base = dict(spec.shapes[0])
+    shapes: list[Shape] = []
+    for name in base:
+        for size in (1, 127, 1023, 4097):
+            shapes.append({**base, name: size})
+    usable: list[Shape] = []
+    generator = torch.Generator().manual_seed(0)
+    for shape in shapes:
+        try:
+            inputs = spec.make_inputs(shape, dtype_named(spec.dtypes[0]), generator)
+            spec.reference(*[x.double() if x.is_floating_point() else x for x in inputs])
+        except Exception:  # the operation is not defined for that size (an even head size, say)
+            continue
+        usable.append(shape)
+    return usable
+
+
+def _distinct(cases: Sequence[Case]) -> list[Case]:
+    return list({case.label: case for case in cases}.values())
