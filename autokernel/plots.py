@@ -200,7 +200,8 @@ def _speedup_range(points: Sequence[ProgressPoint]) -> tuple[float, float]:
 
 
 def _add_best_line(figure: go.Figure, points: Sequence[ProgressPoint]) -> None:
-    x, y = [], []
+    x: list[float] = []
+    y: list[float] = []
     for point in points:
         if point.outcome in ("baseline", "keep") and point.speedup is not None:
             x.append(point.experiment)

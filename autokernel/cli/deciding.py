@@ -25,7 +25,7 @@ __all__ = ["register"]
 
 _PATIENCE_SECONDS = 3.0
 
-RunArgument = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's folder or name.", show_default=False)]
+RunArgument = Annotated[str | None, typer.Argument(metavar="RUN", help="A run's folder or name.", show_default=False)]
 RunAndNumber = Annotated[list[str], typer.Argument(metavar="[RUN] N", help="A run, and the waiting experiment.")]
 RunAndText = Annotated[list[str], typer.Argument(metavar="[RUN] TEXT", help="A run, and what the agent should know.")]
 

@@ -47,7 +47,7 @@ def find_run(run: str | None, root: Path, *, acts: bool) -> Path:
 
 def _runs(root: Path) -> list[Path]:
     """The runs under ``root``, the one that changed last first."""
-    found = [target.parent for target in root.glob(f"*/{TARGET}")]
+    found = [target.parent for target in root.glob(f"*/{TARGET}") if not target.parent.name.startswith(".")]
     return sorted(found, key=_changed, reverse=True)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from autokernel.cli.arguments import RootOption
+from autokernel.cli.arguments import DeviceOption, RootOption
 from autokernel.cli.console import say
 from autokernel.cli.locating import ROOT
 from autokernel.errors import BackendUnavailable, UsageError
@@ -57,9 +57,18 @@ def lab(
 
 def demo(
     experiments: Annotated[int, typer.Option(min=1, help="How many experiments to make.")] = 16,
+    device: DeviceOption = "auto",
     root: RootOption = ROOT,
 ) -> None:
     """Optimise rmsnorm on this machine, from start to end."""
-    from autokernel.demo import run_demo
+    from autokernel.cli.driving import drive, finish
+    from autokernel.cli.tables import show_summary
+    from autokernel.demo import create_demo, draw_progress
+    from autokernel.runfolder import RunFolder
 
-    run_demo(root=root, experiments=experiments)
+    run = create_demo(root, device=device)
+    target = RunFolder(run).target
+    say(f"{target.operation}, {target.backend}, {target.dtype} on {target.device}: {experiments} experiments in {run}")
+    summary = finish(run, drive(run, experiments=experiments, minutes=None, approval=None, quiet=False))
+    show_summary(summary)
+    say(f"figure                       {draw_progress(run)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-RunArgument = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's folder or name.", show_default=False)]
+RunArgument = Annotated[str | None, typer.Argument(metavar="RUN", help="A run's folder or name.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _one_of(*values: str):  # type: ignore[no-untyped-def]
+def _one_of(*values: str) -> Callable[[str | None], str | None]:
     def check(value: str | None) -> str | None:
         if value is not None and value not in values:
             raise typer.BadParameter(f"{value!r} is none of {', '.join(values)}")
@@ -47,7 +47,7 @@ def _one_of(*values: str):  # type: ignore[no-untyped-def]
 
 
 def new(
-    operation: Annotated[str | None, typer.Argument(metavar="[OPERATION]", show_default=False)] = None,
+    operation: Annotated[str | None, typer.Argument(metavar="OPERATION", show_default=False)] = None,
     spec: SpecOption = None,
     backend: Annotated[
         str, typer.Option(callback=_one_of("auto", "triton", "cuda", "cpp"), help="auto, triton, cuda or cpp.")
@@ -65,7 +65,7 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Create a run for an operation, or for a --spec file."""
-    if (operation is None) == (spec is None) and operation is None:
+    if operation is None and spec is None:
         raise UsageError("say what to optimise: autokernel new rmsnorm, or autokernel new --spec my_op.py")
     source = None if start is None else read_kernel(start)
     reference = reference_of(operation, spec)
@@ -106,14 +106,19 @@ def run(
     It ends when there are enough, when the time is up, or when the agent has nothing more to try."""
     path = find_run(run, root, acts=True)
     if detach:
-        from autokernel.cli.detaching import start_detached
+        from autokernel.session import Session
 
-        start_detached(path, experiments=experiments, minutes=minutes, approval=approval, as_json=as_json)
+        pid = Session.spawn_detached(path, experiments=experiments, minutes=minutes, approval=approval)
+        if as_json:
+            emit_json({"run": str(path), "pid": pid})
+        else:
+            say(f"process {pid} drives {path} now; watch: autokernel status {path}; end: autokernel stop {path}")
         return
-    from autokernel.cli.driving import drive
+    from autokernel.cli.driving import drive, finish
     from autokernel.cli.tables import show_summary, summary_data
 
-    summary = asyncio.run(drive(path, experiments=experiments, minutes=minutes, approval=approval, quiet=as_json))
+    work = drive(path, experiments=experiments, minutes=minutes, approval=approval, quiet=as_json)
+    summary = finish(path, work)
     if as_json:
         emit_json(summary_data(summary))
     else:
@@ -122,9 +127,10 @@ def run(
 
 def step(run: RunArgument = None, root: RootOption = ROOT, as_json: JsonOption = False) -> None:
     """Make one experiment."""
-    from autokernel.cli.driving import one_step
+    from autokernel.cli.driving import finish, one_step
 
-    experiment = asyncio.run(one_step(find_run(run, root, acts=True), quiet=as_json))
+    path = find_run(run, root, acts=True)
+    experiment = finish(path, one_step(path, quiet=as_json))
     _show_experiment(experiment, as_json=as_json)
 
 
@@ -141,9 +147,10 @@ def submit(
     name, file = split_run(words, "FILE")
     source = read_kernel(Path(file))
     path = find_run(name, root, acts=True)
-    from autokernel.cli.driving import one_submission
+    from autokernel.cli.driving import finish, one_submission
 
-    experiment = asyncio.run(one_submission(path, source, hypothesis=hypothesis, agent=agent, quiet=as_json))
+    work = one_submission(path, source, hypothesis=hypothesis, agent=agent, quiet=as_json)
+    experiment = finish(path, work)
     _show_experiment(experiment, as_json=as_json)
     raise typer.Exit(0 if experiment.passed else 1)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-RunArgument = Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's folder or name.", show_default=False)]
+RunArgument = Annotated[str | None, typer.Argument(metavar="RUN", help="A run's folder or name.", show_default=False)]
 RunAndNumber = Annotated[list[str], typer.Argument(metavar="[RUN] N", help="A run, and an experiment's number.")]
 
 
@@ -64,21 +64,21 @@ def show(words: RunAndNumber, root: RootOption = ROOT, as_json: JsonOption = Fal
 def _show_experiment(experiment: Experiment, record: dict[str, Any]) -> None:
     from autokernel.cli.rendering import show_measurement, show_verdict
     from autokernel.cli.tables import outcome
-    from autokernel.runfolder import parts_of
+    from autokernel.measurement import Measurement
+    from autokernel.verdict import Verdict
 
     say(f"experiment {experiment.number}: {outcome(experiment)}")
     say(f"hypothesis: {one_line(experiment.hypothesis, limit=2000)}")
     say(f"agent {experiment.agent}, commit {experiment.commit}, {experiment.seconds:.1f} s, {experiment.timestamp}")
     if experiment.reason:
         say(f"decided by {experiment.decided_by or 'nobody yet'}: {experiment.reason}")
-    verdict, measurement, confirmation = parts_of(record)
-    if verdict is not None:
+    if record.get("verdict"):
         say()
-        show_verdict(verdict)
-    for name, measured in (("Measurement", measurement), ("Confirmation, on fresh inputs", confirmation)):
-        if measured is not None:
-            say(f"\n{name}:")
-            show_measurement(measured)
+        show_verdict(Verdict.from_dict(record["verdict"]))
+    for name, title in (("measurement", "Measurement"), ("confirmation", "Confirmation, on fresh inputs")):
+        if record.get(name):
+            say(f"\n{title}:")
+            show_measurement(Measurement.from_dict(record[name]))
 
 
 def diff(

@@ -33,14 +33,16 @@ class History(ipywidgets.HTML):
 
     def __init__(self, run: RunFolder | str | Path) -> None:
         self._folder = folder_of(run)
-        super().__init__(value=_table(self._folder.experiments))
+        self._shown = _table(self._folder.experiments)
+        super().__init__(value=self._shown)
 
     def refresh(self) -> bool:
         """Show what the run folder holds now; True if that differed from what was shown."""
         value = _table(self._folder.experiments)
-        changed = value != self.value
-        self.value = value
-        return changed
+        if value == self._shown:
+            return False
+        self.value = self._shown = value
+        return True
 
     async def follow(self, *, interval_seconds: float = 0.5, seconds: float | None = None) -> None:
         """Keep the table up to date: for so many seconds, or until the task is cancelled."""
