@@ -85,12 +85,12 @@ template <typename Body> inline void dispatch(int dtype, Body body) {
     }
 }
 
-// exp(x) in plain arithmetic, so that g++ vectorises a loop over it; within 2 ulp, 0 below -87.3, NaN stays NaN.
+// exp(x) in plain arithmetic, so that g++ vectorises a loop over it: within 2 ulp, 0 below -86.9, NaN stays NaN.
 inline float vector_exp(float x) {
-    const float clamped = std::min(std::max(-87.3f, x), 88.8f);  // NaN becomes -87.3
+    const float clamped = std::min(std::max(-86.9f, x), 88.8f);  // NaN becomes -86.9
     const int32_t exponent = int32_t(clamped * 1.44269504f + (clamped < 0.0f ? -0.5f : 0.5f));  // to nearest
     const float n = float(exponent);
-    const float r = std::fma(n, -1.42860677e-6f, std::fma(n, -0.693145752f, clamped));
+    const float r = std::fma(n, -1.42860677e-6f, std::fma(n, -0.693145752f, clamped));  // x - n * log(2)
     float p = 1.98756915e-4f;
     p = std::fma(p, r, 1.39819995e-3f);
     p = std::fma(p, r, 8.33345193e-3f);
@@ -98,11 +98,8 @@ inline float vector_exp(float x) {
     p = std::fma(p, r, 1.66666655e-1f);
     p = std::fma(p, r, 5.00000001e-1f);
     p = std::fma(p * r, r, r) + 1.0f;
-    const float half_power = float_of(uint32_t(exponent / 2 + 127) << 23);  // two factors: 2**128 is no float
-    const float other_half = float_of(uint32_t(exponent - exponent / 2 + 127) << 23);
-    uint32_t y = bits_of(p * half_power * other_half);
-    y = select(x < -87.3f, 0u, y);
-    y = select(x > 88.7228317f, 0x7f800000u, y);  // infinity
+    const float half_power = float_of(uint32_t(exponent + 126) << 23);  // 2**128 is no float32
+    const uint32_t y = select(x < -86.9f, 0u, bits_of(p * half_power * 2.0f));
     return float_of(select(x != x, bits_of(x), y));
 }
 
