@@ -111,7 +111,7 @@ SPEC = KernelSpec(
         {"N": 300, "V": 3},
     ),
     timing_shapes=({"N": 4096, "V": 32000}, {"N": 8192, "V": 50257}, {"N": 8192, "V": 128256}),
-    cpu_timing_shapes=({"N": 64, "V": 32000}, {"N": 256, "V": 4096}),
+    cpu_timing_shapes=({"N": 256, "V": 4096}, {"N": 16, "V": 50257}),
     fills={
         "zeros": fills.zeros(0),
         "tiny": fills.scaled(0, 1e-3),

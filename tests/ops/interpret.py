@@ -24,8 +24,6 @@ def answer(name: str) -> dict[str, Any]:
     assert description.loader is not None
     module = importlib.util.module_from_spec(description)
     description.loader.exec_module(module)
-    assert module.KERNEL_TYPE == name
-    assert module.BACKEND == "triton"
     spec, ratios, seconds = ops.get(name), {}, {}
     for case in judging.cases(spec):
         start = time.perf_counter()

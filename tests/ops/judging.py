@@ -8,7 +8,8 @@ The bound is the verifier's formula, with its factors at their strict end:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,3 +102,18 @@ def cases(spec: KernelSpec) -> Iterator[Case]:
     layouts = ("stepped", "padded", "transposed")
     yield from (Case(shape=spec.shapes[-1], dtype="float32", layout=layout) for layout in layouts)
 
+
+def worst(spec: KernelSpec, kernel_fn: Callable[..., Tensor], chosen: Iterable[Case] | None = None) -> float:
+    """The largest error over its bound, over the chosen cases, or all."""
+    return max(judge(spec, case, kernel_fn) for case in (cases(spec) if chosen is None else chosen))
+
+
+def filled(spec: KernelSpec, fill: str, dtype: str = "float32", **options: Any) -> Case:
+    """The spec's second shape with the values of ``fill``."""
+    return Case(shape=spec.shapes[1], dtype=dtype, fill=fill, options=options)
+
+
+def as_tf32(x: Tensor) -> Tensor:
+    """float32 rounded to the 10 stored bits of significand that a tensor core keeps of it."""
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
