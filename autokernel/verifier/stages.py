@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autokernel.ops.spec import Case, KernelSpec
+import torch
+
+from autokernel.ops.spec import Case, KernelSpec, dtype_named
 from autokernel.runner.client import Runner, RunnerDied
 from autokernel.verdict import CaseResult, Finding, Stage, StageResult, Status, Verdict
 from autokernel.verifier import determinism, integrity
 from autokernel.verifier.plan import plan
 from autokernel.verifier.trial import Trial, dead_case, derived_seed
 
-__all__ = ["Progress", "verify"]
+__all__ = ["Progress", "input_count", "verify"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -28,8 +30,8 @@ def verify(
     dtype: str | None = None,
     only: Sequence[Stage] | None = None,
     progress: Progress | None = None,
-) -> Verdict:
-    """Judge a candidate in a fresh runner.
+) -> tuple[Verdict, Trial | None]:
+    """Judge a candidate in a fresh runner; also return its trial, unless it could not be loaded.
 
     Args:
         runner: Where it is executed; still usable for timing if the candidate is accepted.
@@ -45,7 +47,7 @@ def verify(
     tell = progress or (lambda event: None)
     loaded = _load(runner, source, spec)
     if isinstance(loaded, Verdict):
-        return loaded
+        return loaded, None
     trial = Trial(runner, spec, device, loaded["backend"])
     trial._note(loaded)
     stages: list[StageResult] = []
@@ -62,17 +64,18 @@ def verify(
         trial.add_finding(finding.kind, finding.evidence)
     passed = all(stage.status in (Status.PASS, Status.SKIP) for stage in stages)
     tested = any(stage.status is Status.PASS for stage in stages)
-    return Verdict(
+    verdict = Verdict(
         accepted=passed and tested and not trial.findings,
         stages=tuple(stages),
         findings=tuple(trial.findings.values()),
         seconds=time.perf_counter() - begin,
     )
+    return verdict, trial
 
 
 def _load(runner: Runner, source: str, spec: KernelSpec) -> dict[str, Any] | Verdict:
     names = sorted({name for options in spec.options for name in options})
-    request = {"op": "load", "role": "candidate", "source": source, "inputs": _input_count(spec), "options": names}
+    request = {"op": "load", "role": "candidate", "source": source, "inputs": input_count(spec), "options": names}
     begin = time.perf_counter()
     try:
         answer = runner.ask(request, seconds=runner.limits.load_seconds, doing="importing kernel.py")
@@ -92,11 +95,8 @@ def _unloadable(status: Status, error: str, seconds: float, findings: tuple[Find
     return Verdict(accepted=False, stages=(stage,), findings=findings, error=error, seconds=seconds)
 
 
-def _input_count(spec: KernelSpec) -> int:
-    import torch
-
-    from autokernel.ops.spec import dtype_named
-
+def input_count(spec: KernelSpec) -> int:
+    """How many tensors the operation takes."""
     generator = torch.Generator().manual_seed(0)
     return len(spec.make_inputs(spec.shapes[0], dtype_named(spec.dtypes[0]), generator))
 

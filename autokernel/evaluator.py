@@ -1,0 +1,394 @@
+"""Judge candidates: verification, paired timing, confirmation; one call for each candidate.
+
+The evaluator owns the zygote and always keeps one runner ready, so that the isolation of a process
+of its own costs a candidate no waiting.  It runs in the judge's process, which holds inputs, seeds
+and golden values; it never imports a candidate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import platform
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autokernel import backends, ops, paired
+from autokernel.errors import BackendUnavailable, RunnerLost, UsageError
+from autokernel.hardware import Device, Roofline, detect, roofline
+from autokernel.measurement import Measurement
+from autokernel.ops.spec import KernelSpec, TimingCase
+from autokernel.paired import TimingFailed, TimingSettings
+from autokernel.runner.client import Limits, Runner, RunnerDied, Zygote
+from autokernel.verdict import Finding, Stage, Status, Verdict
+from autokernel.verifier import selftest, stages
+from autokernel.verifier.trial import Trial, derived_seed
+
+__all__ = ["Evaluation", "Evaluator", "EvaluatorSettings"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluatorSettings:
+    """How candidates are judged.
+
+    Attributes:
+        limits: What a runner may use, and its deadlines.
+        timing: How long and how exactly to time.
+        isolation: ``namespaces``, ``landlock`` or ``process``; the strongest available when None.
+        promising: A first measurement whose low end reaches this is confirmed by a second one.
+        roofline: Measure the device's peaks, so that each measurement has its floor.
+    """
+
+    limits: Limits = Limits()
+    timing: TimingSettings = TimingSettings()
+    isolation: str | None = None
+    promising: float = 1.005
+    roofline: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """All that was found out about one candidate.
+
+    Attributes:
+        verdict: Right or wrong.
+        measurement: The paired timing, if it was accepted.
+        confirmation: A second one, in a new process on fresh inputs, if the first was promising.
+        seconds: The whole evaluation.
+    """
+
+    verdict: Verdict
+    measurement: Measurement | None = None
+    confirmation: Measurement | None = None
+    seconds: float = 0.0
+
+
+class Evaluator:
+    """Judges candidates for one operation on one device.  Use as a context manager.
+
+    Args:
+        reference: A shipped operation's name, ``my_op.py`` or ``my_op.py:name``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        timing_cases: What to time on; the spec's first timing shape for the device when None.
+        dtype: The target's dtype; the spec's first when None.
+        settings: How to judge.
+        progress: Told of each stage and case, with dictionaries.
+
+    Raises:
+        UnknownOperation, InvalidSpec: The operation is not known or its spec accepts wrong answers.
+        DeviceUnavailable: The device is not there.
+    """
+
+    def __init__(
+        self,
+        reference: str,
+        *,
+        device: str = "auto",
+        timing_cases: Sequence[TimingCase] | None = None,
+        dtype: str | None = None,
+        settings: EvaluatorSettings | None = None,
+        progress: stages.Progress | None = None,
+    ) -> None:
+        self.reference = str(Path(reference).resolve()) if reference.endswith(".py") else reference
+        if ".py:" in reference:
+            file, _, name = reference.rpartition(":")
+            self.reference = f"{Path(file).resolve()}:{name}"
+        self.spec: KernelSpec = ops.resolve(self.reference)
+        self.device: Device = detect(device)
+        self.dtype = dtype or self.spec.dtypes[0]
+        if self.dtype not in self.spec.dtypes:
+            raise UsageError(
+                f"operation {self.spec.name!r} is not defined in {self.dtype}; choose one of {', '.join(self.spec.dtypes)}"
+            )
+        self.timing_cases = list(timing_cases) if timing_cases else [_default_timing_case(self)]
+        self.settings = settings or EvaluatorSettings()
+        self._progress = progress
+        if self.reference.endswith(".py") or ".py:" in self.reference:
+            selftest.check_spec(self.spec, self.device.torch_name)
+        self._zygote = self._start_zygote()
+        self._spare: Runner | None = None
+        self._roofline: Roofline | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def _start_zygote(self) -> Zygote:
+        needed = [Path(self.reference.rpartition(":")[0] or self.reference)] if ".py" in self.reference else []
+        return Zygote(self.device.torch_name, level=self.settings.isolation, needed=needed)
+
+    # Runners
+
+    def prestart(self) -> None:
+        """Start the next runner now, so that it is ready when a candidate arrives."""
+        with self._lock:
+            if self._spare is None and not self._closed:
+                self._spare = self._zygote.spawn(self.settings.limits)
+
+    @contextlib.contextmanager
+    def _runner(self) -> Iterator[Runner]:
+        for attempt in range(3):
+            self.prestart()
+            runner, self._spare = self._spare, None
+            assert runner is not None
+            try:
+                runner.wait_ready()
+                break
+            except RunnerLost:
+                if attempt == 2:
+                    raise
+                self._zygote.close()
+                self._zygote = self._start_zygote()
+        try:
+            yield runner
+        finally:
+            runner.close()
+
+    # Judging
+
+    def verify(self, source: str, *, seed: int | None = None, stages: Sequence[Stage] | None = None) -> Verdict:
+        """Judge whether a candidate is right.
+
+        Args:
+            source: The text of a kernel.py.
+            seed: Of all inputs; a random one when None.  It is kept in the verdict's details.
+            stages: The stages to run; all when None.
+        """
+        with self._lock, self._runner() as runner:
+            return self._verify(runner, source, _new_seed(seed), stages)[0]
+
+    def evaluate(
+        self, source: str, *, incumbent: str | None = None, seed: int | None = None, compiled: bool = False
+    ) -> Evaluation:
+        """Verify a candidate and, if it is right, time it beside the incumbent and PyTorch.
+
+        Args:
+            source: The text of the candidate's kernel.py.
+            incumbent: The text of the best kernel so far; None for the first one.
+            seed: Of all inputs; a random one when None.
+            compiled: Time ``torch.compile`` of PyTorch's baseline too.
+        """
+        begin = time.perf_counter()
+        seed = _new_seed(seed)
+        with self._lock:
+            with self._runner() as runner:
+                verdict, trial = self._verify(runner, source, seed, None)
+                if trial is None or not verdict.accepted:
+                    return Evaluation(verdict=verdict, seconds=time.perf_counter() - begin)
+                verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled)
+            confirmation = None
+            if measurement is not None and self._is_promising(measurement):
+                verdict, confirmation = self._confirm(source, verdict, incumbent, derived_seed(seed, "confirm"))
+        return Evaluation(
+            verdict=verdict,
+            measurement=measurement,
+            confirmation=confirmation,
+            seconds=time.perf_counter() - begin,
+        )
+
+    def measure(
+        self, source: str, *, incumbent: str | None = None, seed: int | None = None, compiled: bool = False
+    ) -> Measurement:
+        """Time a kernel without verifying it first.
+
+        Raises:
+            UsageError: It cannot be loaded or timed; the message says why.
+        """
+        with self._lock, self._runner() as runner:
+            answer = self._load(runner, "candidate", source)
+            trial = Trial(runner, self.spec, self.device.torch_name, answer["backend"])
+            try:
+                measurement = self._time(trial, incumbent, _new_seed(seed), compiled)
+            except (RunnerDied, TimingFailed) as error:
+                raise UsageError(f"the kernel cannot be timed: {error}") from None
+            if trial.findings:
+                finding = next(iter(trial.findings.values()))
+                raise UsageError(f"the kernel's times cannot be trusted: {finding.kind}: {finding.evidence}")
+            return measurement
+
+    def _is_promising(self, measurement: Measurement) -> bool:
+        ratio = measurement.speedups.get("incumbent")
+        return ratio is not None and ratio.low >= self.settings.promising
+
+    def _verify(
+        self, runner: Runner, source: str, seed: int, only: Sequence[Stage] | None
+    ) -> tuple[Verdict, Trial | None]:
+        self._check_backend(source)
+        with device_lock(self.device) if self.device.is_gpu else contextlib.nullcontext():
+            verdict, trial = stages.verify(
+                runner,
+                source,
+                self.spec,
+                device=self.device.torch_name,
+                seed=seed,
+                dtype=self.dtype,
+                only=only,
+                progress=self._progress,
+            )
+        details = {"seed": seed, "isolation": self._zygote.level, **runner.facts, **_harness_facts()}
+        return dataclasses.replace(verdict, device=str(self.device), details=details), trial
+
+    def _check_backend(self, source: str) -> None:
+        try:
+            backend = backends.of(source)
+        except SyntaxError:
+            return  # the verdict will say so
+        if backend == "cuda" and self.device.kind != "cuda":
+            raise BackendUnavailable(
+                f"a CUDA C++ kernel runs on an NVIDIA GPU only, and the device is {self.device}; pass --device cuda"
+            )
+        if backend == "cpp" and self.device.is_gpu:
+            raise BackendUnavailable(f"a C++ kernel runs on a CPU, and the device is {self.device}; pass --device cpu")
+
+    # Timing
+
+    def _load(self, runner: Runner, role: str, source: str) -> dict[str, Any]:
+        names = sorted({name for options in self.spec.options for name in options})
+        request = {
+            "op": "load",
+            "role": role,
+            "source": source,
+            "inputs": stages.input_count(self.spec),
+            "options": names,
+        }
+        try:
+            answer = runner.ask(request, seconds=self.settings.limits.load_seconds, doing=f"importing the {role}")
+        except RunnerDied as died:
+            raise UsageError(f"the {role} cannot be loaded: {died}") from None
+        if not answer["ok"]:
+            raise UsageError(f"the {role} cannot be loaded: {answer['error']}")
+        return answer
+
+    def _time(self, trial: Trial, incumbent: str | None, seed: int, compiled: bool) -> Measurement:
+        runner = trial.runner
+        roles = ["candidate"]
+        if incumbent is not None:
+            self._load(runner, "incumbent", incumbent)
+            roles.append("incumbent")
+        runner.ask(
+            {"op": "baseline", "reference": self.reference, "compiled": compiled},
+            seconds=self.settings.limits.timing_seconds,
+            doing="loading PyTorch's baseline",
+        )
+        roles += ["pytorch", "compile"] if compiled else ["pytorch"]
+        with device_lock(self.device):
+            return paired.measure(
+                trial,
+                self.spec,
+                self.timing_cases,
+                roles,
+                seed=seed,
+                roofline=self._device_roofline(),
+                settings=self.settings.timing,
+            )
+
+    def _device_roofline(self) -> Roofline | None:
+        if self._roofline is None and self.settings.roofline:
+            self._roofline = roofline(self.device)
+        return self._roofline
+
+    def _measure(
+        self, trial: Trial, verdict: Verdict, incumbent: str | None, seed: int, compiled: bool
+    ) -> tuple[Verdict, Measurement | None]:
+        known = set(trial.findings)
+        measurement = None
+        try:
+            if self._progress:
+                self._progress({"stage": "timing", "case": self.timing_cases[0].label, "status": "start"})
+            measurement = self._time(trial, incumbent, seed, compiled)
+            trial.inspect()
+        except (RunnerDied, TimingFailed) as error:
+            trial.add_finding("failed_when_timed", str(error))
+        new = tuple(finding for key, finding in trial.findings.items() if key not in known)
+        if new:
+            return _rejected(verdict, new), measurement
+        return verdict, measurement
+
+    def _confirm(
+        self, source: str, verdict: Verdict, incumbent: str | None, seed: int
+    ) -> tuple[Verdict, Measurement | None]:
+        """Time once more in a new process, so that one process's memory layout cannot decide."""
+        with self._runner() as runner:
+            answer = self._load(runner, "candidate", source)
+            trial = Trial(runner, self.spec, self.device.torch_name, answer["backend"])
+            return self._measure(trial, verdict, incumbent, seed, False)
+
+    def close(self) -> None:
+        """End the zygote and all runners."""
+        with self._lock:
+            self._closed = True
+            if self._spare is not None:
+                self._spare.close()
+                self._spare = None
+            self._zygote.close()
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+def _rejected(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
+    return dataclasses.replace(verdict, accepted=False, findings=(*verdict.findings, *findings))
+
+
+def _new_seed(seed: int | None) -> int:
+    return secrets.randbits(48) if seed is None else seed
+
+
+def _default_timing_case(evaluator: Evaluator) -> TimingCase:
+    spec = evaluator.spec
+    shapes = spec.timing_shapes if evaluator.device.is_gpu else spec.cpu_timing_shapes or spec.timing_shapes
+    if not shapes:
+        shapes = [max((*spec.shapes, *spec.large_shapes), key=lambda shape: _volume(shape))]
+    return TimingCase(shape=shapes[0], dtype=evaluator.dtype)
+
+
+def _volume(shape: Any) -> int:
+    volume = 1
+    for size in shape.values():
+        volume *= size
+    return volume
+
+
+@contextlib.contextmanager
+def device_lock(device: Device) -> Iterator[None]:
+    """Hold the one lock of a device, so that no two timings on this machine overlap."""
+    name = hashlib.sha256(f"{device.kind}:{device.index}".encode()).hexdigest()[:12]
+    path = Path(tempfile.gettempdir()) / f"autokernel-device-{os.getuid()}-{name}.lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _harness_facts() -> dict[str, Any]:
+    return {"harness": _harness_hash(), "platform": platform.platform()}
+
+
+_HARNESS: list[str] = []
+
+
+def _harness_hash() -> str:
+    """A hash of the files that judge, so that a record says by what it was judged."""
+    if not _HARNESS:
+        digest = hashlib.sha256()
+        root = Path(__file__).parent
+        for part in ("verifier", "runner", "ops"):
+            for file in sorted((root / part).glob("*.py")):
+                digest.update(file.read_bytes())
+        for name in ("evaluator.py", "paired.py", "timing.py", "statistics.py"):
+            digest.update((root / name).read_bytes())
+        _HARNESS.append(digest.hexdigest()[:16])
+    return _HARNESS[0]

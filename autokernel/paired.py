@@ -1,0 +1,326 @@
+"""Measure a candidate beside its rivals, and make sure that what was timed is what was verified.
+
+The judge's half of the paired timing.  The runner (`timing`) takes interleaved samples; here the
+inputs are made, rewritten in place between batches, outputs of calls *inside* the timed batches are
+compared with the right answer, and the runner's clock is checked against the judge's own.
+
+Units: microseconds, unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from autokernel import statistics
+from autokernel.hardware.roofline import Roofline
+from autokernel.measurement import CaseTiming, Contestant, Measurement
+from autokernel.ops.spec import Case, KernelSpec, TimingCase, dtype_named
+from autokernel.runner.protocol import ARENA_BYTES
+from autokernel.verifier import golden as golden_module
+from autokernel.verifier.trial import Trial, derived_seed, explain, make_case_inputs
+
+__all__ = ["TimingFailed", "TimingSettings", "measure"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimingSettings:
+    """How long to time, and how exactly.
+
+    Attributes:
+        batch_rounds: Rounds between two looks at the interval.
+        least_batches: Batches taken in any case; the inputs are rewritten in place between batches.
+        seconds: Sampling goes on at most this long for each timing case.
+        half_width: Sampling ends when the interval of every speedup is at most this wide, relatively,
+            to either side.
+        call_rounds: Samples of the time that a caller sees.
+    """
+
+    batch_rounds: int = 16
+    least_batches: int = 2
+    seconds: float = 1.0
+    half_width: float = 0.004
+    call_rounds: int = 12
+
+
+class TimingFailed(Exception):
+    """A contestant could not be timed; the message says which and why."""
+
+
+def measure(
+    trial: Trial,
+    spec: KernelSpec,
+    timing_cases: Sequence[TimingCase],
+    roles: Sequence[str],
+    *,
+    seed: int,
+    roofline: Roofline | None,
+    settings: TimingSettings,
+) -> Measurement:
+    """Time the contestants that are loaded in the trial's runner.
+
+    Findings (a wrong output inside the timed calls, a clock that disagrees, a time below the floor)
+    are added to the trial.
+
+    Args:
+        trial: An accepted candidate's trial.
+        spec: The operation.
+        timing_cases: What to time on, with weights.
+        roles: The loaded contestants, ``candidate`` among them.
+        seed: All inputs follow from it.
+        roofline: The device's measured peaks; without them there is no floor.
+        settings: How long, how exactly.
+
+    Raises:
+        RunnerDied: The runner ended or passed its deadline.
+        TimingFailed: A contestant raised.
+    """
+    begin = time.perf_counter()
+    timed = []
+    for number, timing_case in enumerate(timing_cases):
+        timed.append(_CaseTimer(trial, spec, timing_case, roles, derived_seed(seed, number), roofline, settings).run())
+    others = [role for role in roles if role != "candidate"]
+    speedups = {
+        role: statistics.weighted_speedup(
+            [(case.contestants["candidate"].samples_us, case.contestants[role].samples_us) for case, _notes in timed],
+            [case.weight for case, _notes in timed],
+            seed=seed % 2**31,
+        )
+        for role in others
+    }
+    cases = tuple(case for case, _notes in timed)
+    worst = min(
+        ((case.label, case.speedups["incumbent"]) for case in cases if "incumbent" in case.speedups),
+        key=lambda entry: entry[1].high,
+        default=None,
+    )
+    return Measurement(
+        cases=cases,
+        speedups=speedups,
+        worst_case=worst,
+        peak_memory_mb=trial.peak_bytes / 1e6,
+        seconds=time.perf_counter() - begin,
+        throttled=any(_slowed(case) for case in cases),
+        notes=tuple(note for _case, notes in timed for note in notes),
+    )
+
+
+def _slowed(case: CaseTiming) -> bool:
+    """Whether all contestants grew slower together during the samples: falling clocks, a busy machine."""
+    ratios = []
+    for contestant in case.contestants.values():
+        samples = contestant.samples_us
+        part = max(1, len(samples) // 4)
+        ratios.append(statistics.quantile(samples[-part:], 0.5) / statistics.quantile(samples[:part], 0.5))
+    return min(ratios) > 1.1
+
+
+class _CaseTimer:
+    """The timing of one case: inputs, batches, checks."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        spec: KernelSpec,
+        timing_case: TimingCase,
+        roles: Sequence[str],
+        seed: int,
+        roofline: Roofline | None,
+        settings: TimingSettings,
+    ) -> None:
+        self.trial, self.spec, self.timing_case, self.roles = trial, spec, timing_case, list(roles)
+        self.seed, self.roofline, self.settings = seed, roofline, settings
+        self.case = Case(shape=timing_case.shape, dtype=timing_case.dtype, options=timing_case.options)
+        self.inputs: list[tuple[Tensor, ...]] = []
+        self.notes: list[str] = []
+        self.random = random.Random(seed)
+
+    def run(self) -> tuple[CaseTiming, list[str]]:
+        self._hand_over(0, rewrite=False)
+        prepared = self._ask(
+            {"op": "prepare", "roles": self.roles, "options": dict(self.case.options)}, "preparing the timing"
+        )
+        self.notes += [f"{self.case.label}: {note}" for note in prepared["notes"]]
+        samples = self._sample()
+        self._check_clock(samples, prepared["method"])
+        calls = samples
+        if prepared["method"] != "wall":
+            request = {"op": "call_time", "rounds": self.settings.call_rounds, "seed": self.random.randrange(2**31)}
+            calls = self._ask(request, "timing calls")["samples_us"]
+        return self._summary(samples, calls, prepared["method"]), self.notes
+
+    def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:
+        runner = self.trial.runner
+        answer = runner.ask(request, seconds=runner.limits.timing_seconds, doing=f"{doing} on {self.case.label}")
+        if not answer["ok"]:
+            raise TimingFailed(f"{doing} on {self.case.label}: {answer['error']}")
+        return answer
+
+    # Inputs
+
+    def _set_count(self, one: Sequence[Tensor]) -> int:
+        size = sum(value.numel() * value.element_size() for value in one)
+        if self.trial.device == "cpu":
+            return 4 if size < 32 << 20 else 2
+        cache = self.roofline.cache_bytes if self.roofline else 64 << 20
+        return max(2, min(64, -(-3 * cache // max(size, 1))))
+
+    def _hand_over(self, batch: int, *, rewrite: bool) -> None:
+        """Make fresh inputs and have the runner copy them, over the old ones if ``rewrite``."""
+        first = make_case_inputs(self.spec, self.case, derived_seed(self.seed, batch, 0), self.trial.device)
+        count = len(self.inputs) if rewrite else self._set_count(first)
+        sets = [
+            first if index == 0 else make_case_inputs(self.spec, self.case, derived_seed(self.seed, batch, index), self.trial.device)
+            for index in range(count)
+        ]
+        self._send_sets(sets, 0, rewrite)
+        self.inputs = sets
+
+    def _send_sets(self, sets: Sequence[Sequence[Tensor]], first: int, rewrite: bool) -> None:
+        cursor, described = 0, []
+        for one in sets:
+            descriptions, _originals, cursor = self.trial.put(one, cursor)
+            described.append(descriptions)
+        self._ask({"op": "inputs", "sets": described, "first": first, "rewrite": rewrite}, "copying inputs")
+        self.free = cursor
+
+    # Samples
+
+    def _sample(self) -> dict[str, list[float]]:
+        settings = self.settings
+        samples: dict[str, list[float]] = {role: [] for role in self.roles}
+        begin = time.perf_counter()
+        batch = 0
+        while True:
+            if 0 < batch < settings.least_batches:
+                self._hand_over(batch, rewrite=True)
+            keep = [self.random.randrange(settings.batch_rounds)]
+            place = {"offset": self.free, "capacity": ARENA_BYTES - self.free}
+            request = {
+                "op": "time",
+                "rounds": settings.batch_rounds,
+                "seed": self.random.randrange(2**31),
+                "keep": keep,
+                "out": [place],
+            }
+            answer = self._ask(request, "timing")
+            for role in self.roles:
+                samples[role] += [float(value) for value in answer["samples_us"][role]]
+            if batch < settings.least_batches:
+                self._check_outputs(answer["outputs"], place, batch)
+            batch += 1
+            if batch >= settings.least_batches and (
+                time.perf_counter() - begin > settings.seconds or self._exact_enough(samples)
+            ):
+                return samples
+
+    def _exact_enough(self, samples: Mapping[str, Sequence[float]]) -> bool:
+        for role in self.roles:
+            if role != "candidate":
+                ratio = statistics.speedup(samples["candidate"], samples[role])
+                if max(ratio.high / ratio.value, ratio.value / ratio.low) > 1 + self.settings.half_width:
+                    return False
+        return True
+
+    def _check_outputs(self, outputs: Sequence[Mapping[str, Any]], place: Mapping[str, int], batch: int) -> None:
+        """Compare the output of a call inside the timed batch with the right answer."""
+        for facts in outputs:
+            output = self.trial.take(facts, place)[0] if "dtype" in facts else None
+            if output is None:
+                self.trial.add_finding("wrong_when_timed", "a timed call returned no usable tensor")
+                continue
+            inputs = self.inputs[int(facts["set"]) % len(self.inputs)]
+            expected = golden_module.golden(self.spec, self.case, inputs)
+            if output.shape != expected.value.shape:
+                self.trial.add_finding("wrong_when_timed", f"a timed call returned the shape {list(output.shape)}")
+                continue
+            comparison = golden_module.compare(output, expected)
+            if not comparison.agrees:
+                changed = ", after the inputs were changed in place" if batch else ""
+                self.trial.add_finding(
+                    "wrong_when_timed",
+                    f"a call inside the timing of {self.case.label}{changed}, was wrong: {explain(comparison)}",
+                )
+
+    # Checks
+
+    def _check_clock(self, samples: Mapping[str, Sequence[float]], method: str) -> None:
+        """Compare the runner's clock with the judge's: N calls against 2 N calls, seen from outside."""
+        claimed = statistics.quantile(samples["candidate"], 0.5)
+        calls = max(2, min(2000, round(20_000 / max(claimed, 1.0))))
+        outside = []
+        for _attempt in range(3):
+            spans = []
+            for count in (calls, 2 * calls):
+                begin = time.perf_counter()
+                self._ask({"op": "spin", "role": "candidate", "calls": count}, "counting calls")
+                spans.append(time.perf_counter() - begin)
+            outside.append((spans[1] - spans[0]) / calls * 1e6)
+            # Launch overhead may exceed the device time many times over; the clock may not lag behind it.
+            if outside[-1] < 2.0 * claimed + 30.0 or method != "wall" and outside[-1] < 200.0:
+                return
+        self.trial.add_finding(
+            "clock_disagrees",
+            f"the runner claims {claimed:.1f} us for a call, the judge saw {min(outside):.1f} us from outside",
+        )
+
+    def _summary(
+        self, samples: Mapping[str, Sequence[float]], calls: Mapping[str, Sequence[float]], method: str
+    ) -> CaseTiming:
+        contestants = {
+            role: Contestant(
+                name=role,
+                latency_us=statistics.quantile(samples[role], 0.5),
+                low_us=statistics.quantile(samples[role], 0.2),
+                high_us=statistics.quantile(samples[role], 0.8),
+                call_us=statistics.quantile(calls[role], 0.5),
+                samples_us=tuple(samples[role]),
+            )
+            for role in self.roles
+        }
+        latency = contestants["candidate"].latency_us
+        flops, moved = self._work()
+        floor = self._floor(flops, moved, latency, method)
+        return CaseTiming(
+            label=self.case.label,
+            weight=self.timing_case.weight,
+            method=method,
+            contestants=contestants,
+            speedups={
+                role: statistics.speedup(samples["candidate"], samples[role], seed=self.seed % 2**31)
+                for role in self.roles
+                if role != "candidate"
+            },
+            floor_us=floor,
+            tflop_per_s=flops / latency / 1e6 if flops else None,
+            gb_per_s=moved / latency / 1e3,
+            fraction_of_peak=min(1.0, floor / latency) if floor else None,
+        )
+
+    def _work(self) -> tuple[float, float]:
+        """FLOP and least bytes of one call."""
+        flops = float(self.spec.flops(self.case.shape)) if self.spec.flops else 0.0
+        itemsize = dtype_named(self.case.dtype).itemsize
+        if self.spec.bytes_moved is not None:
+            return flops, float(self.spec.bytes_moved(self.case.shape, itemsize))
+        return flops, float(sum(value.numel() * value.element_size() for value in self.inputs[0]))
+
+    def _floor(self, flops: float, moved: float, latency: float, method: str) -> float | None:
+        if self.roofline is None:
+            return None
+        cold = moved * len(self.inputs) > 2 * self.roofline.cache_bytes
+        if not cold and self.roofline.in_cache(moved * len(self.inputs)):
+            return None  # the data stay in the cache, and memory bandwidth bounds nothing
+        floor = self.roofline.floor_us(flops, moved, self.case.dtype)
+        least = self.roofline.peak_floor_us(flops, moved, self.case.dtype)
+        if method == "graph" and cold and latency < 0.9 * least:
+            self.trial.add_finding(
+                "faster_than_physics",
+                f"{latency:.1f} us on {self.case.label}, where the device's peak allows no less than {least:.1f} us",
+            )
+        return floor
