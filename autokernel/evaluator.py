@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from autokernel import backends, ops, paired
-from autokernel.errors import BackendUnavailable, RunnerLost, UsageError
+from autokernel.errors import BackendUnavailable, InvalidKernel, RunnerLost, UsageError
 from autokernel.hardware import Device, Roofline, detect, roofline
 from autokernel.measurement import Measurement
 from autokernel.ops.spec import KernelSpec, TimingCase
@@ -239,7 +239,7 @@ class Evaluator:
     def _check_backend(self, source: str) -> None:
         try:
             backend = backends.of(source)
-        except SyntaxError:
+        except InvalidKernel:
             return  # the verdict will say so
         if backend == "cuda" and self.device.kind != "cuda":
             raise BackendUnavailable(

@@ -67,7 +67,7 @@ def _finite(data: Any) -> Any:
 def live_progress(title: str, *, quiet: bool = False) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Show progress dictionaries of the evaluator on stderr while the block runs.
 
-    On a terminal one line moves; elsewhere each case that ends is a line of its own.
+    On a terminal one line moves; elsewhere each stage, and each case that fails, is a line.
 
     Args:
         title: What is being done.
@@ -83,7 +83,21 @@ def live_progress(title: str, *, quiet: bool = False) -> Iterator[Callable[[Mapp
     elif quiet:
         yield lambda event: None
     else:
-        yield lambda event: print(one_line(describe(event)), file=sys.stderr, flush=True)
+        yield _StageLines()
+
+
+class _StageLines:
+    """Prints a line for each stage that begins, and for each case that does not pass."""
+
+    def __init__(self) -> None:
+        self._stage: object = None
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if event.get("stage") != self._stage:
+            self._stage = event.get("stage")
+            print(f"{one_line(self._stage)} ...", file=sys.stderr, flush=True)
+        if event.get("status") in ("fail", "crash", "timeout"):
+            print(f"  {one_line(describe(event))}", file=sys.stderr, flush=True)
 
 
 def describe(event: Mapping[str, Any]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -136,13 +139,18 @@ def timing_cases(spec: KernelSpec, shapes: list[dict[str, int]], dtype: str | No
     return [TimingCase(shape=shape, dtype=dtype or spec.dtypes[0], options=spec.options[0]) for shape in shapes]
 
 
-def doctor(as_json: JsonOption = False) -> None:
-    """Show the device, what is missing, and how to get it."""
-    from autokernel.doctor import diagnose
+def doctor(device: DeviceOption = "auto", as_json: JsonOption = False) -> None:
+    """Show the device, what is missing, and how to get it.
+
+    Exit 1 if something is missing without which no run can start.
+    """
+    from autokernel.doctor import diagnose, render
 
     with live_progress("looking at this machine", quiet=True):
-        report: Any = diagnose()
+        report = diagnose(device)
     if as_json:
         emit_json(report.to_dict())
     else:
-        say(str(report))
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        print(render(report, color=colour, width=shutil.get_terminal_size((110, 24)).columns))
+    raise typer.Exit(0 if report.ready else 1)

@@ -36,7 +36,7 @@ def show_verdict(verdict: Verdict) -> None:
             break
     for finding in verdict.findings:
         say(f"\nFinding {finding.kind}: {finding.evidence}")
-    if verdict.error:
+    if verdict.error and all(stage.first_failure is None for stage in verdict.stages):
         say(f"\n{verdict.error}")
     say()
     say(conclusion(verdict))
@@ -94,7 +94,14 @@ def conclusion(verdict: Verdict) -> str:
         missing = [stage.value for stage in Stage if stage not in {done.name for done in verdict.stages}]
         partial = f"; stages not run: {', '.join(missing)}" if missing else ""
         return f"ACCEPTED{where}: {passed} of {len(cases)} cases passed{untested}, {verdict.seconds:.1f} s{partial}"
-    return f"REJECTED{where}: {one_line(verdict.reason, limit=300)} ({verdict.seconds:.1f} s)"
+    return f"REJECTED{where}, {_cause(verdict)}, {verdict.seconds:.1f} s"
+
+
+def _cause(verdict: Verdict) -> str:
+    if verdict.failed_stage is not None:
+        return f"at verification stage {verdict.failed_stage.value}"
+    kinds = ", ".join(one_line(finding.kind) for finding in verdict.findings)
+    return f"for {kinds}" if kinds else "because it could not be run"
 
 
 def ratio_text(ratio: Ratio | None) -> str:
