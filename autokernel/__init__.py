@@ -1,0 +1,62 @@
+"""AutoKernel: a kernel optimisation workbench with verified, measured experiments.
+
+The names below are loaded when they are first used, so that ``import autokernel`` costs nothing
+and a machine without PyTorch can look at a run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autokernel.errors import AutokernelError as AutokernelError
+    from autokernel.evaluator import Evaluation as Evaluation
+    from autokernel.evaluator import Evaluator as Evaluator
+    from autokernel.experiment import Experiment as Experiment
+    from autokernel.experiment import RunStatus as RunStatus
+    from autokernel.experiment import Summary as Summary
+    from autokernel.measurement import Measurement as Measurement
+    from autokernel.measurement import Ratio as Ratio
+    from autokernel.ops.spec import KernelSpec as KernelSpec
+    from autokernel.ops.spec import Magnitude as Magnitude
+    from autokernel.ops.spec import TimingCase as TimingCase
+    from autokernel.policy import PolicySettings as PolicySettings
+    from autokernel.results import load as load_results
+    from autokernel.runfolder import RunFolder as RunFolder
+    from autokernel.session import Session as Session
+    from autokernel.verdict import Verdict as Verdict
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AutokernelError": "errors",
+    "Evaluation": "evaluator",
+    "Evaluator": "evaluator",
+    "Experiment": "experiment",
+    "KernelSpec": "ops.spec",
+    "Magnitude": "ops.spec",
+    "Measurement": "measurement",
+    "PolicySettings": "policy",
+    "Ratio": "measurement",
+    "RunFolder": "runfolder",
+    "RunStatus": "experiment",
+    "Session": "session",
+    "Summary": "experiment",
+    "TimingCase": "ops.spec",
+    "Verdict": "verdict",
+}
+
+__all__ = [*sorted(_HOMES), "load_results"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "load_results":
+        return importlib.import_module("autokernel.results").load
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"autokernel.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'autokernel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

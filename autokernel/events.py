@@ -84,10 +84,10 @@ class Commands:
             self._folder.mkdir(exist_ok=True)
         files.write_atomic(self._folder / f"{command.id}.json", json.dumps(data))
 
-    def waiting(self) -> tuple[list[Command], list[str]]:
+    def waiting(self, *, move_wrong: bool = True) -> tuple[list[Command], list[str]]:
         """The commands in the order in which they were sent, and what is wrong with files that are none.
 
-        A file that holds no command is renamed to ``*.wrong`` and reported once.
+        A file that holds no command is renamed to ``*.wrong`` (with ``move_wrong``) and so reported once.
         """
         commands, problems = [], []
         for path in sorted(self._folder.glob("*.json")):
@@ -98,7 +98,8 @@ class Commands:
             except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
                 problems.append(f"{path.name} holds no command: {error}")
                 with contextlib.suppress(OSError):
-                    path.rename(path.with_suffix(".wrong"))
+                    if move_wrong:
+                        path.rename(path.with_suffix(".wrong"))
         return commands, problems
 
     def discard(self, command: Command) -> None:

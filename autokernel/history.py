@@ -126,7 +126,18 @@ class History:
         Raises:
             RunDamaged: There is no such revision.
         """
-        return self._bytes("cat-file", "blob", f"{revision}:{KERNEL}").decode("utf-8", "replace")
+        return self.file(revision, KERNEL)
+
+    def file(self, revision: str, path: str) -> str:
+        """The text of a tracked file at a revision."""
+        return self._bytes("cat-file", "blob", f"{revision}:{path}").decode("utf-8", "replace")
+
+    def kernel_blob(self, revision: str) -> str:
+        """The blob id of kernel.py at a revision; "" if it has none."""
+        try:
+            return self._git("rev-parse", "--verify", "--quiet", f"{revision}:{KERNEL}")
+        except RunDamaged:
+            return ""
 
     def diff(self, old: str, new: str) -> str:
         """The unified diff of ``kernel.py`` between two revisions; "" if they are equal."""

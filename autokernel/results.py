@@ -189,6 +189,11 @@ class ResultsFile:
         self.path = path
         self._aside = aside
 
+    def create(self) -> None:
+        """Write the header if the file is missing or empty."""
+        if read_header(self.path) is None:
+            files.write_atomic(self.path, "\t".join(COLUMNS) + "\n")
+
     def repair(self, expected: Iterable[Row]) -> list[str]:
         """Bring the file in order: header, last line, and the rows of ``expected`` that it lacks.
 
@@ -216,10 +221,8 @@ class ResultsFile:
         Raises:
             RunUnwritable: It could not be written; nothing of it is left in the file.
         """
-        columns = read_header(self.path)
-        if columns is None:
-            files.append(self.path, ("\t".join(COLUMNS) + "\n").encode())
-            columns = COLUMNS
+        self.create()
+        columns = read_header(self.path) or COLUMNS
         values = row.fields()
         line = "\t".join(values.get(column, "") for column in columns) + "\n"
         files.append(self.path, line.encode("utf-8", "replace"))
