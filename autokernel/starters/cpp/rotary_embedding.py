@@ -4,10 +4,10 @@
     y[b, h, s, 2i + 1] = x[b, h, s, 2i] * sin[s, i] + x[b, h, s, 2i + 1] * cos[s, i]
 
 Cost: 3 FLOP and 2 * itemsize bytes per element, so memory bandwidth is the bound.
-Plan: one row x[b, h, s, :] after the other, pair by pair, in float32.
-Limit: one thread; PAIRS = 1 keeps g++ from reading pairs as vectors.
-Try first: more PAIRS (8 to 32), NUM_THREADS; then all heads of one position together, so that the tables stay
-    in registers.
+Plan: one row x[b, h, s, :] after the other, PAIRS pairs at a time, in float32.
+Limit: one thread; with PAIRS = 1 half precision is converted one element at a time.
+Try first: NUM_THREADS, more PAIRS (16 to 64); then all heads of one position together, so that the tables are
+    converted once.
 """
 
 import torch
@@ -18,20 +18,25 @@ KERNEL_TYPE = "rotary_embedding"
 BACKEND = "cpp"
 
 NUM_THREADS = 1
-PAIRS = 1  # pairs read before any is written, so that g++ may use vector registers
+PAIRS = 1  # pairs turned together, in vector registers if g++ can
 
 CPP_SRC = r"""
-template <int N, typename T> void rotate_pairs(const T* x, const T* cos, const T* sin, T* y) {
-    float even[N], odd[N];
+// Loops of one kind each (convert, part the pairs, turn, convert): that is how g++ finds vector instructions.
+template <int N, typename T>
+void rotate_pairs(const T* __restrict x, const T* __restrict cos, const T* __restrict sin, T* __restrict y) {
+    float in[2 * N], even[N], odd[N], c[N], s[N], out[2 * N];
+    for (int i = 0; i < 2 * N; ++i) in[i] = to_float(x[i]);
+    for (int i = 0; i < N; ++i) c[i] = to_float(cos[i]);
+    for (int i = 0; i < N; ++i) s[i] = to_float(sin[i]);
     for (int i = 0; i < N; ++i) {
-        const float x_even = to_float(x[2 * i]), x_odd = to_float(x[2 * i + 1]);
-        even[i] = x_even * to_float(cos[i]) - x_odd * to_float(sin[i]);
-        odd[i] = x_even * to_float(sin[i]) + x_odd * to_float(cos[i]);
+        even[i] = in[2 * i];
+        odd[i] = in[2 * i + 1];
     }
     for (int i = 0; i < N; ++i) {
-        y[2 * i] = from_float<T>(even[i]);
-        y[2 * i + 1] = from_float<T>(odd[i]);
+        out[2 * i] = even[i] * c[i] - odd[i] * s[i];
+        out[2 * i + 1] = even[i] * s[i] + odd[i] * c[i];
     }
+    for (int i = 0; i < 2 * N; ++i) y[i] = from_float<T>(out[i]);
 }
 
 template <typename T> void rotate_row(const T* x, const T* cos, const T* sin, T* y, int64_t n_pairs) {
