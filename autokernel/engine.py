@@ -123,7 +123,7 @@ class Engine:
         fault = _unusable(self._folder.source(number), self._target.backend)
         if attempts >= _MOST_ATTEMPTS:
             fault = f"the process that judged it was killed {attempts} times while it did (out of memory?)"
-        evaluation = _rejected(fault, crash=attempts > 0) if fault else await self._evaluate(experiment)
+        evaluation = _rejected(fault, crash=attempts >= _MOST_ATTEMPTS) if fault else await self._evaluate(experiment)
         best = self._recorder.state.best
         advice = decide(evaluation, self._target.policy, first=best is None or not best.passed)
         waits = self._target.approval == "approve" and number > 0 and evaluation.verdict.accepted
