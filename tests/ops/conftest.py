@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,12 @@ def interpret() -> Iterator[Callable[[str], dict[str, Any]]]:
 
         yield ask
         stdin.close()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Small tensors: a second thread only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -90,15 +90,17 @@ def judge(spec: KernelSpec, case: Case, kernel_fn: Callable[..., Tensor], seed: 
     return error_over_bound(spec, case, inputs, result)
 
 
-def cases(spec: KernelSpec) -> Iterator[Case]:
-    """Every small and edge shape, dtype, option, fill and layout, though not all combinations of them."""
+def cases(spec: KernelSpec, *, every_dtype: bool = True) -> Iterator[Case]:
+    """Every small and edge shape, option, fill and layout, one after another; fills in each dtype, or in turns."""
     dtypes = list(spec.dtypes)
     middle = spec.shapes[min(1, len(spec.shapes) - 1)]
     yield from (Case(shape=shape, dtype=dtype) for shape in spec.shapes for dtype in dtypes)
     edges = spec.edge_shapes or ()
     yield from (Case(shape=shape, dtype=dtypes[i % len(dtypes)]) for i, shape in enumerate(edges))
-    yield from (Case(shape=middle, dtype=dtype, options=options) for options in spec.options for dtype in dtypes)
-    yield from (Case(shape=middle, dtype=dtype, fill=fill) for fill in spec.fills or {} for dtype in dtypes)
+    yield from (Case(shape=middle, dtype=dtype, options=options) for options in spec.options[1:] for dtype in dtypes)
+    for i, fill in enumerate(spec.fills or {}):
+        turn = dtypes if every_dtype else [dtypes[i % len(dtypes)]]
+        yield from (Case(shape=middle, dtype=dtype, fill=fill) for dtype in turn)
     layouts = ("stepped", "padded", "transposed")
     yield from (Case(shape=spec.shapes[-1], dtype="float32", layout=layout) for layout in layouts)
 

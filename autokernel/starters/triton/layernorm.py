@@ -17,7 +17,7 @@ KERNEL_TYPE = "layernorm"
 BACKEND = "triton"
 
 NUM_WARPS = 8
-MAX_COLS_PER_WARP = 2048  # a wider row gets more warps, so that it still fits the registers
+MAX_COLS_PER_WARP = 1024  # a wider row gets more warps, so that it still fits the registers
 
 
 @triton.jit
