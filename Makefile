@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS)
 
-.PHONY: help setup demo lab test check format lock clean
+.PHONY: help setup setup-dev demo lab test check format lock clean
 
 help:
 	@echo "make demo    set up $(VENV) and run a whole optimisation on the device that is found"
@@ -15,7 +15,8 @@ help:
 	@echo "make test    run the tests (ARGS='-k name' passes on to pytest)"
 	@echo "make check   formatting, lint, types, direction of imports"
 
-setup: $(STAMP)
+setup: $(VENV)/.installed
+setup-dev: $(VENV)/.installed-dev
 
 # Debian's python3 has no ensurepip until python3-venv is installed; say so instead of failing inside venv.
 $(BIN)/python:
@@ -24,9 +25,14 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): $(BIN)/python pyproject.toml constraints.txt
-	@echo "installing the pinned dependencies into $(VENV) (one to two minutes; longer where torch has to be downloaded)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing the pinned dependencies into $(VENV) (a minute or two; longer where torch has to be downloaded)"
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing what the tests and checks need"
+	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 demo: setup
@@ -35,21 +41,21 @@ demo: setup
 lab: setup
 	$(BIN)/autokernel lab
 
-test: setup
+test: setup-dev
 	$(BIN)/python -m pytest $(ARGS)
 
-check: setup
+check: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup
+format: setup-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 # The pins, resolved anew for every supported Python.
-lock: setup
+lock: setup-dev
 	@$(BIN)/python -m pip install --quiet uv
 	@sed -n '/^#/p' constraints.txt > constraints.txt.new
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade \
