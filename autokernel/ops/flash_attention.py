@@ -103,8 +103,8 @@ SPEC = KernelSpec(
     make_inputs=make_inputs,
     shapes=(
         {"B": 1, "H": 2, "S": 64, "D": 32},
-        {"B": 1, "H": 2, "S": 150, "D": 64},
         {"B": 2, "H": 3, "S": 40, "D": 48},
+        {"B": 1, "H": 2, "S": 150, "D": 64},
     ),
     large_shapes=(
         {"B": 2, "H": 4, "S": 1024, "D": 64},

@@ -59,7 +59,7 @@ SPEC = KernelSpec(
     reference=reference,
     baseline=torch.matmul,
     make_inputs=make_inputs,
-    shapes=({"M": 64, "N": 64, "K": 64}, {"M": 128, "N": 96, "K": 200}, {"M": 33, "N": 150, "K": 72}),
+    shapes=({"M": 64, "N": 64, "K": 64}, {"M": 33, "N": 150, "K": 72}, {"M": 128, "N": 96, "K": 200}),
     large_shapes=(
         {"M": 512, "N": 512, "K": 512},
         {"M": 1000, "N": 777, "K": 1234},
