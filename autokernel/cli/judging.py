@@ -25,6 +25,7 @@ from autokernel.cli.arguments import (
 from autokernel.cli.console import emit_json, live_progress, say
 
 if TYPE_CHECKING:
+    from autokernel.evaluator import Evaluation
     from autokernel.ops import KernelSpec, TimingCase
 
 __all__ = ["register"]
@@ -99,25 +100,34 @@ def bench(
         Evaluator(reference, device=device, dtype=dtype, timing_cases=cases, progress=progress) as evaluator,
     ):
         evaluation = evaluator.evaluate(source, incumbent=rival, seed=seed, compiled=compile)
-    verdict, measurement = evaluation.verdict, evaluation.measurement
     if as_json:
         emit_json(
             {
-                "verdict": verdict.to_dict(),
-                "measurement": None if measurement is None else measurement.to_dict(),
+                "verdict": evaluation.verdict.to_dict(),
+                "measurement": evaluation.measurement and evaluation.measurement.to_dict(),
+                "confirmation": evaluation.confirmation and evaluation.confirmation.to_dict(),
                 "seconds": evaluation.seconds,
             }
         )
     else:
-        from autokernel.cli.rendering import conclusion, show_measurement, show_verdict
+        _show(evaluation)
+    raise typer.Exit(0 if evaluation.verdict.accepted else 1)
 
-        if measurement is None:
-            show_verdict(verdict)
-            say("Not timed." if not verdict.accepted else "Not timed: this device gives no real times for the kernel.")
-        else:
+
+def _show(evaluation: Evaluation) -> None:
+    from autokernel.cli.rendering import conclusion, show_measurement, show_verdict
+
+    if not evaluation.verdict.accepted:
+        show_verdict(evaluation.verdict)
+        say("Not timed: the kernel was rejected.")
+        return
+    if evaluation.measurement is None:
+        say("Not timed: this device gives no real times for the kernel.")
+    for title, measurement in (("", evaluation.measurement), ("Again, on fresh inputs:", evaluation.confirmation)):
+        if measurement is not None:
+            say(title)
             show_measurement(measurement)
-            say(conclusion(verdict))
-    raise typer.Exit(0 if verdict.accepted else 1)
+    say(conclusion(evaluation.verdict))
 
 
 def timing_cases(spec: KernelSpec, shapes: list[dict[str, int]], dtype: str | None) -> list[TimingCase]:

@@ -46,12 +46,12 @@ def show_log(experiments: Iterable[Experiment]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("n", justify="right")
-    table.add_column("outcome")
+    table.add_column("n", justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
     for name in ("latency µs", "over PyTorch", "over the best, 95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("commit", no_wrap=True)
-    table.add_column("hypothesis", overflow="ellipsis", no_wrap=True)
+    table.add_column("hypothesis", overflow="fold")
     for experiment in experiments:
         result = outcome(experiment)
         latency = "" if experiment.latency_us is None else f"{experiment.latency_us:.1f}"
