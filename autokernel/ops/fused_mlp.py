@@ -9,6 +9,8 @@ Source: N. Shazeer, GLU Variants Improve Transformer, arXiv 2002.05202, equation
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from autokernel.ops.spec import KernelSpec, Magnitude, Shape
 
 __all__ = ["SPEC"]
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
     "relu": torch.nn.functional.relu,
@@ -27,7 +29,7 @@ ACTIVATIONS = {
 
 
 def reference(x: Tensor, w_gate: Tensor, w_up: Tensor, w_down: Tensor, activation: str = "silu") -> Tensor:
-    """The block on ``x[..., K]`` with ``w_gate[F, K]``, ``w_up[F, K]`` and ``w_down[N, F]``; the result is ``[..., N]``."""
+    """The block on ``x[..., K]``, with ``w_gate[F, K]``, ``w_up[F, K]``, ``w_down[N, F]``; returns ``[..., N]``."""
     return (ACTIVATIONS[activation](x @ w_gate.T) * (x @ w_up.T)) @ w_down.T
 
 

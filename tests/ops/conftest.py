@@ -13,23 +13,25 @@ from typing import Any
 import pytest
 import torch
 
+ROOT = Path(__file__).parents[2]
+STARTERS = ROOT / "autokernel" / "starters" / "triton"
+
 
 @pytest.fixture(scope="session")
-def interpret() -> Iterator[Callable[[str], dict[str, Any]]]:
-    """``interpret(name)``: judge an operation's Triton starter on every case; ratios and seconds by label."""
+def interpret() -> Iterator[Callable[..., dict[str, Any]]]:
+    """``interpret(spec, kernel=its starter)``: judge a Triton kernel on every case; ratios and seconds by label."""
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.ops.interpret"]
-    root = Path(__file__).parents[2]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root, env=environment
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         stdin, stdout = process.stdin, process.stdout
 
-        def ask(name: str) -> dict[str, Any]:
-            stdin.write(json.dumps(name) + "\n")
+        def ask(spec: str, kernel: str | None = None) -> dict[str, Any]:
+            stdin.write(json.dumps([spec, kernel or str(STARTERS / f"{spec}.py")]) + "\n")
             stdin.flush()
             reply: dict[str, Any] = json.loads(stdout.readline())
             assert "error" not in reply, reply.get("error")
