@@ -21,8 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from autokernel import backends, ops, paired
 from autokernel.errors import BackendUnavailable, InvalidKernel, RunnerLost, UsageError
 from autokernel.hardware import Device, Roofline, detect, roofline
@@ -30,7 +28,7 @@ from autokernel.measurement import Measurement
 from autokernel.ops.spec import KernelSpec, TimingCase
 from autokernel.paired import TimingFailed, TimingSettings
 from autokernel.runner.client import Limits, Runner, RunnerDied, Zygote
-from autokernel.verdict import Finding, Stage, Status, Verdict
+from autokernel.verdict import Finding, Stage, Verdict
 from autokernel.verifier import selftest, stages
 from autokernel.verifier.trial import Trial, derived_seed
 
@@ -45,6 +43,8 @@ class EvaluatorSettings:
         limits: What a runner may use, and its deadlines.
         timing: How long and how exactly to time.
         isolation: ``namespaces``, ``landlock`` or ``process``; the strongest available when None.
+        runners: How many runners share the verification of one candidate; when None, up to four on a
+            GPU, where most of the time goes into compiling on the host, and one on a CPU.
         promising: A first measurement whose low end reaches this is confirmed by a second one.
         roofline: Measure the device's peaks, so that each measurement has its floor.
     """
@@ -52,6 +52,7 @@ class EvaluatorSettings:
     limits: Limits = Limits()
     timing: TimingSettings = TimingSettings()
     isolation: str | None = None
+    runners: int | None = None
     promising: float = 1.005
     roofline: bool = True
 
@@ -108,7 +109,8 @@ class Evaluator:
         self.dtype = dtype or self.spec.dtypes[0]
         if self.dtype not in self.spec.dtypes:
             raise UsageError(
-                f"operation {self.spec.name!r} is not defined in {self.dtype}; choose one of {', '.join(self.spec.dtypes)}"
+                f"operation {self.spec.name!r} is not defined in {self.dtype}; "
+                f"choose one of {', '.join(self.spec.dtypes)}"
             )
         self.timing_cases = list(timing_cases) if timing_cases else [_default_timing_case(self)]
         self.settings = settings or EvaluatorSettings()
@@ -116,7 +118,10 @@ class Evaluator:
         if self.reference.endswith(".py") or ".py:" in self.reference:
             selftest.check_spec(self.spec, self.device.torch_name)
         self._zygote = self._start_zygote()
-        self._spare: Runner | None = None
+        self._spares: list[Runner] = []
+        self._runner_count = self.settings.runners or (
+            max(1, min(4, (os.cpu_count() or 1) // 2)) if self.device.is_gpu else 1
+        )
         self._roofline: Roofline | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -128,29 +133,35 @@ class Evaluator:
     # Runners
 
     def prestart(self) -> None:
-        """Start the next runner now, so that it is ready when a candidate arrives."""
+        """Start the next runners now, so that they are ready when a candidate arrives."""
         with self._lock:
-            if self._spare is None and not self._closed:
-                self._spare = self._zygote.spawn(self.settings.limits)
+            while len(self._spares) < self._runner_count and not self._closed:
+                self._spares.append(self._zygote.spawn(self.settings.limits))
 
     @contextlib.contextmanager
-    def _runner(self) -> Iterator[Runner]:
-        for attempt in range(3):
-            self.prestart()
-            runner, self._spare = self._spare, None
-            assert runner is not None
-            try:
-                runner.wait_ready()
-                break
-            except RunnerLost:
-                if attempt == 2:
-                    raise
-                self._zygote.close()
-                self._zygote = self._start_zygote()
-        try:
-            yield runner
-        finally:
+    def _runners(self, count: int) -> Iterator[list[Runner]]:
+        """Hand out runners that are up, and end them afterwards."""
+        with contextlib.ExitStack() as stack:
+            for attempt in range(3):
+                try:
+                    self.prestart()
+                    runners = [stack.enter_context(self._spares.pop(0)) for _ in range(count)]
+                    for runner in runners:
+                        runner.wait_ready()
+                    break
+                except RunnerLost:
+                    if attempt == 2:
+                        raise
+                    self._restart()
+            yield runners
+
+    def _restart(self) -> None:
+        """Start over with a new zygote, after one was lost."""
+        for runner in self._spares:
             runner.close()
+        self._spares.clear()
+        self._zygote.close()
+        self._zygote = self._start_zygote()
 
     # Judging
 
@@ -162,8 +173,8 @@ class Evaluator:
             seed: Of all inputs; a random one when None.  It is kept in the verdict's details.
             stages: The stages to run; all when None.
         """
-        with self._lock, self._runner() as runner:
-            return self._verify(runner, source, _new_seed(seed), stages)[0]
+        with self._lock, self._runners(self._runner_count) as runners:
+            return self._verify(runners, source, _new_seed(seed), stages)[0]
 
     def evaluate(
         self, source: str, *, incumbent: str | None = None, seed: int | None = None, compiled: bool = False
@@ -179,8 +190,8 @@ class Evaluator:
         begin = time.perf_counter()
         seed = _new_seed(seed)
         with self._lock:
-            with self._runner() as runner:
-                verdict, trial = self._verify(runner, source, seed, None)
+            with self._runners(self._runner_count) as runners:
+                verdict, trial = self._verify(runners, source, seed, None)
                 if trial is None or not verdict.accepted:
                     return Evaluation(verdict=verdict, seconds=time.perf_counter() - begin)
                 verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled)
@@ -202,7 +213,7 @@ class Evaluator:
         Raises:
             UsageError: It cannot be loaded or timed; the message says why.
         """
-        with self._lock, self._runner() as runner:
+        with self._lock, self._runners(1) as (runner,):
             answer = self._load(runner, "candidate", source)
             trial = Trial(runner, self.spec, self.device.torch_name, answer["backend"])
             try:
@@ -219,12 +230,12 @@ class Evaluator:
         return ratio is not None and ratio.low >= self.settings.promising
 
     def _verify(
-        self, runner: Runner, source: str, seed: int, only: Sequence[Stage] | None
+        self, runners: Sequence[Runner], source: str, seed: int, only: Sequence[Stage] | None
     ) -> tuple[Verdict, Trial | None]:
         self._check_backend(source)
         with device_lock(self.device) if self.device.is_gpu else contextlib.nullcontext():
             verdict, trial = stages.verify(
-                runner,
+                runners,
                 source,
                 self.spec,
                 device=self.device.torch_name,
@@ -233,7 +244,7 @@ class Evaluator:
                 only=only,
                 progress=self._progress,
             )
-        details = {"seed": seed, "isolation": self._zygote.level, **runner.facts, **_harness_facts()}
+        details = {"seed": seed, "isolation": self._zygote.level, **runners[0].facts, **_harness_facts()}
         return dataclasses.replace(verdict, device=str(self.device), details=details), trial
 
     def _check_backend(self, source: str) -> None:
@@ -316,7 +327,7 @@ class Evaluator:
         self, source: str, verdict: Verdict, incumbent: str | None, seed: int
     ) -> tuple[Verdict, Measurement | None]:
         """Time once more in a new process, so that one process's memory layout cannot decide."""
-        with self._runner() as runner:
+        with self._runners(1) as (runner,):
             answer = self._load(runner, "candidate", source)
             trial = Trial(runner, self.spec, self.device.torch_name, answer["backend"])
             return self._measure(trial, verdict, incumbent, seed, False)
@@ -325,9 +336,9 @@ class Evaluator:
         """End the zygote and all runners."""
         with self._lock:
             self._closed = True
-            if self._spare is not None:
-                self._spare.close()
-                self._spare = None
+            for runner in self._spares:
+                runner.close()
+            self._spares.clear()
             self._zygote.close()
 
     def __enter__(self) -> Evaluator:

@@ -175,7 +175,9 @@ class _CaseTimer:
         first = make_case_inputs(self.spec, self.case, derived_seed(self.seed, batch, 0), self.trial.device)
         count = len(self.inputs) if rewrite else self._set_count(first)
         sets = [
-            first if index == 0 else make_case_inputs(self.spec, self.case, derived_seed(self.seed, batch, index), self.trial.device)
+            first
+            if index == 0
+            else make_case_inputs(self.spec, self.case, derived_seed(self.seed, batch, index), self.trial.device)
             for index in range(count)
         ]
         self._send_sets(sets, 0, rewrite)

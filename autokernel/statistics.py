@@ -52,7 +52,7 @@ def weighted_speedup(
     """
     total = sum(weights)
     centre, draws = 0.0, torch.zeros(RESAMPLES, dtype=torch.float64)
-    for number, ((candidate, other), weight) in enumerate(zip(pairs, weights)):
+    for number, ((candidate, other), weight) in enumerate(zip(pairs, weights, strict=True)):
         median, sample = _log_ratio_draws(candidate, other, seed + number)
         centre += weight / total * float(torch.tensor(-median).exp())
         draws += weight / total * (-sample).exp()

@@ -70,6 +70,20 @@ def serve(sock: socket.socket, arena: protocol.Arena, device: str, scratch: Path
         protocol.send(sock, runner.answer(request))
 
 
+def _warm_up(device: Any) -> None:
+    """Initialise the GPU, PyTorch's kernels and Triton's compiler, so that no candidate waits for it."""
+    import torch
+
+    torch.empty(1024, device=device).fill_(1).view(torch.uint8).cpu()
+    try:
+        from autokernel.runner import warmup
+
+        warmup.launch(torch.empty(1024, device=device))
+    except ImportError:  # no triton
+        pass
+    torch.cuda.synchronize()
+
+
 class _Runner:
     def __init__(self, arena: protocol.Arena, device: str, scratch: Path) -> None:
         import torch
@@ -89,10 +103,10 @@ class _Runner:
         if self.device.type == "cuda":
             torch.cuda.init()
             torch.cuda.set_device(self.device)
-            torch.zeros(1, device=self.device).add_(1)
-            torch.cuda.synchronize()
+            _warm_up(self.device)
         torch.set_grad_enabled(False)
         self.watch = sentinel.Watch()
+        self.watch.trap_host_access()
         self.snapshot: sentinel.Snapshot | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -169,6 +183,7 @@ class _Runner:
         inputs = [value for value, _raw in built]
         function = self.functions[request["role"]]
         recorder = sentinel.Recorder(self.watch, poison=request["poison"])
+        self.watch.host_elements = 0
         memory = self._memory()
         begin = _clock()
         if request["observe"]:
@@ -185,7 +200,7 @@ class _Runner:
             "peak_bytes": peak,
             "findings": problems + recorder.trespasses(),
             "computed": recorder.computed,
-            "host_elements": recorder.host_elements,
+            "host_elements": recorder.host_elements + self.watch.host_elements,
             "device_bytes": int(torch.cuda.memory_allocated()) if self.device.type == "cuda" else 0,
         }
         if isinstance(output, torch.Tensor):
@@ -195,7 +210,7 @@ class _Runner:
         else:
             answer["returned"] = type(output).__name__
         if self.device.type != "cpu":
-            for (_value, raw), description in zip(built, request["inputs"]):
+            for (_value, raw), description in zip(built, request["inputs"], strict=True):
                 self._write(raw, description["offset"] - protocol.GUARD_BYTES)
         answer["findings"] += list(self.watch.findings)
         return answer
@@ -217,7 +232,7 @@ class _Runner:
             return fresh
         kept = self.slots.setdefault(slot, fresh)
         if kept is not fresh and self.device.type != "cpu":
-            for (_value, old), (_fresh_value, new) in zip(kept, fresh):
+            for (_value, old), (_fresh_value, new) in zip(kept, fresh, strict=True):
                 old.copy_(new)
         return kept
 
@@ -285,8 +300,8 @@ class _Runner:
         """Take input sets for timing: private copies, rewritten in place when they exist already."""
         fresh = [[self.tensor(one, copy=True)[0] for one in inputs] for inputs in request["sets"]]
         if request["rewrite"]:
-            for old, new in zip(self.sets[request["first"] :], fresh):
-                for target, source in zip(old, new):
+            for old, new in zip(self.sets[request["first"] :], fresh, strict=True):
+                for target, source in zip(old, new, strict=True):
                     target.copy_(source)
         else:
             self.sets = fresh

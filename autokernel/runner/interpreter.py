@@ -39,7 +39,9 @@ def repair_bfloat16() -> bool:
         if value.data.dtype != np.float32:
             return value  # a comparison's result
         bits = np.ascontiguousarray(value.data).view(np.uint32)
-        rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+        rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
+            np.uint16
+        )
         rounded = np.where(np.isnan(value.data), np.uint16(0x7FC0), rounded)
         return handle(rounded, tl.bfloat16)
 

@@ -35,14 +35,24 @@ _SYS_MOUNT_SETATTR, _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTR
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER = 1, 38, 24, 36
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CXX", "CC")
-_KEPT_PREFIXES = ("CUDA_VISIBLE", "CUDA_DEVICE", "NVIDIA_", "ROCR_", "HIP_VISIBLE", "OPENBLAS_", "MKL_", "OMP_", "ROCM_")
+_KEPT_PREFIXES = (
+    "CUDA_VISIBLE",
+    "CUDA_DEVICE",
+    "NVIDIA_",
+    "ROCR_",
+    "HIP_VISIBLE",
+    "OPENBLAS_",
+    "MKL_",
+    "OMP_",
+    "ROCM_",
+)
 
 
 class _MountAttr(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
@@ -53,7 +63,7 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def level() -> str:
     """Return the strongest level that works here, found out by trying it in a child process."""
     if platform.system() != "Linux":
@@ -89,9 +99,7 @@ def _works(name: str) -> bool:
 def clean_environment(scratch: Path, extra: dict[str, str]) -> dict[str, str]:
     """The environment of a runner: a short list of harmless variables, and ``extra``."""
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+        name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
     }
     private = {
         "HOME": str(scratch),

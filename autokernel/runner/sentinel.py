@@ -15,6 +15,7 @@ what must hold even then (values, times) is checked by the judge from outside.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -84,7 +85,7 @@ class Snapshot:
             for attribute, identity in before.items():
                 if now.get(attribute) != identity:
                     found.append(("patched_function", f"{name}.{attribute} was replaced or removed by the candidate"))
-        for (what, read), before_value in zip(_SETTINGS, self._settings):
+        for (what, read), before_value in zip(_SETTINGS, self._settings, strict=True):
             value = read()
             if value != before_value:
                 found.append(("changed_setting", f"{what} went from {before_value} to {value}"))
@@ -157,7 +158,22 @@ class Watch:
             if name == "triton" and module.__file__
         ) + (_PACKAGE + "backends" + os.sep,)
         self._armed = False
+        self.host_elements = 0
         sys.addaudithook(self._hook)
+
+    def trap_host_access(self) -> None:
+        """Count the elements that the candidate reads as NumPy arrays or Python numbers from now on."""
+        for name in ("numpy", "__array__", "tolist", "__dlpack__"):
+            setattr(torch.Tensor, name, self._counting(getattr(torch.Tensor, name)))
+
+    def _counting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def trap(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if self._armed and self.is_responsible(sys._getframe(1)):
+                self.host_elements += tensor.numel()
+            return method(tensor, *args, **kwargs)
+
+        return trap
 
     def suspect(self, filename: str) -> None:
         """Hold the code of this file responsible from now on."""
@@ -268,7 +284,7 @@ class Recorder(TorchDispatchMode):
         if fresh.layout is not torch.strided or fresh.numel() == 0 or fresh.is_pinned():
             return fresh
         itemsize = fresh.element_size()
-        span = 1 + sum((size - 1) * stride for size, stride in zip(fresh.shape, fresh.stride()))
+        span = 1 + sum((size - 1) * stride for size, stride in zip(fresh.shape, fresh.stride(), strict=False))
         count = -(-span * itemsize // PAD_BYTES) * PAD_BYTES
         storage = torch.empty(count + 2 * PAD_BYTES, dtype=torch.uint8, device=fresh.device)
         pattern = 0xFF if self._poison == 0 else 0x7B  # NaN in every float dtype; or large finite values

@@ -46,9 +46,11 @@ def _library_work(trial: Trial) -> Iterator[Finding]:
             "library_call",
             f"PyTorch operators called from kernel_fn ({', '.join(names[:6])}) worked on {share:.0%} of the elements",
         )
-    if trial.host_elements / total > HOST_SHARE:
+    share = trial.host_elements / total
+    if share > HOST_SHARE:
         yield Finding(
-            "host_computation", f"{trial.host_elements / total:.0%} of the elements were copied from the device"
+            "host_computation",
+            f"{share:.0%} of the elements were read on the host (as NumPy arrays, Python numbers or copies)",
         )
 
 

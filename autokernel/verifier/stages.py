@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +16,7 @@ from autokernel.runner.client import Runner, RunnerDied
 from autokernel.verdict import CaseResult, Finding, Stage, StageResult, Status, Verdict
 from autokernel.verifier import determinism, integrity
 from autokernel.verifier.plan import plan
-from autokernel.verifier.trial import Trial, dead_case, derived_seed
+from autokernel.verifier.trial import SLOT_BYTES, Trial, dead_case, derived_seed
 
 __all__ = ["Progress", "input_count", "verify"]
 
@@ -21,7 +24,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 def verify(
-    runner: Runner,
+    runners: Sequence[Runner],
     source: str,
     spec: KernelSpec,
     *,
@@ -31,10 +34,12 @@ def verify(
     only: Sequence[Stage] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Verdict, Trial | None]:
-    """Judge a candidate in a fresh runner; also return its trial, unless it could not be loaded.
+    """Judge a candidate in fresh runners; also return its trial, unless it could not be loaded.
 
     Args:
-        runner: Where it is executed; still usable for timing if the candidate is accepted.
+        runners: Where it is executed.  The cases of a stage are shared out among them, which saves
+            compile time; what depends on the order of calls is tried in the first, which is
+            still usable for timing if the candidate is accepted.
         source: The text of its kernel.py.
         spec: The operation.
         device: ``cpu`` or ``cuda:0``.
@@ -45,19 +50,24 @@ def verify(
     """
     begin = time.perf_counter()
     tell = progress or (lambda event: None)
-    loaded = _load(runner, source, spec)
+    loaded = _load(runners[0], source, spec)
     if isinstance(loaded, Verdict):
         return loaded, None
-    trial = Trial(runner, spec, device, loaded["backend"])
-    trial._note(loaded)
+    trial = Trial(runners[0], spec, device, loaded["backend"])
+    trial.note(loaded)
+    helpers: list[Trial] = []
     stages: list[StageResult] = []
     for stage, cases in plan(spec, dtype=dtype).items():
         if only is not None and stage not in only:
             continue
-        result = _run_stage(trial, stage, cases, seed, tell)
+        if stage is not Stage.SMOKE and not helpers:
+            helpers = _load_helpers(runners[1:], trial, source, spec)
+        result = _run_stage([trial, *helpers], stage, cases, seed, tell)
         stages.append(result)
         if stage is Stage.SMOKE and result.status is Status.PASS:
             trial.inspect()
+        for helper in helpers:
+            trial.absorb(helper)
         if result.status not in (Status.PASS, Status.SKIP) or trial.findings:
             break
     for finding in integrity.closing_findings(trial):
@@ -101,25 +111,59 @@ def input_count(spec: KernelSpec) -> int:
     return len(spec.make_inputs(spec.shapes[0], dtype_named(spec.dtypes[0]), generator))
 
 
-def _run_stage(trial: Trial, stage: Stage, cases: Sequence[Case], seed: int, tell: Progress) -> StageResult:
+def _load_helpers(runners: Sequence[Runner], trial: Trial, source: str, spec: KernelSpec) -> list[Trial]:
+    """Load the candidate, which has passed the smoke stage, into further runners."""
+    helpers = []
+    for runner in runners:
+        loaded = _load(runner, source, spec)
+        if isinstance(loaded, Verdict):
+            trial.add_finding("unreliable_import", f"it was imported once, and then not: {loaded.error}")
+        else:
+            helpers.append(Trial(runner, spec, trial.device, loaded["backend"]))
+    return helpers
+
+
+def _run_stage(trials: Sequence[Trial], stage: Stage, cases: Sequence[Case], seed: int, tell: Progress) -> StageResult:
     begin = time.perf_counter()
     results: list[CaseResult] = []
-
-    def add(result: CaseResult) -> bool:
-        results.append(result)
-        tell({"stage": stage.value, "case": result.label, "status": result.status.value})
-        return result.status in (Status.PASS, Status.SKIP)
-
-    if stage is Stage.DETERMINISM:
-        for result in determinism.results(trial, cases, derived_seed(seed, stage.value)):
-            if not add(result):
-                break
-    else:
-        for number, case in enumerate(cases):
-            case_seed = derived_seed(seed, stage.value, number)
-            if not add(trial.judge(case, case_seed, start=4096 * (case_seed % 64), poison=number % 2)):
+    source = (
+        determinism.results(trials[0], cases, derived_seed(seed, stage.value))
+        if stage is Stage.DETERMINISM
+        else _case_results(trials, stage, cases, seed)
+    )
+    with contextlib.closing(source):
+        for result in source:
+            results.append(result)
+            tell({"stage": stage.value, "case": result.label, "status": result.status.value})
+            if result.status not in (Status.PASS, Status.SKIP):
                 break
     bad = next((result.status for result in results if result.status not in (Status.PASS, Status.SKIP)), None)
     tested = any(result.status is Status.PASS for result in results)
     status = bad or (Status.PASS if tested else Status.SKIP)
     return StageResult(name=stage, status=status, seconds=time.perf_counter() - begin, cases=tuple(results))
+
+
+def _case_results(
+    trials: Sequence[Trial], stage: Stage, cases: Sequence[Case], seed: int
+) -> Generator[CaseResult, None, None]:
+    """Yield the results in the order of the cases, whichever runner they come from."""
+    idle: queue.SimpleQueue[Trial] = queue.SimpleQueue()
+    for trial in trials:
+        idle.put(trial)
+
+    def judge(number: int) -> CaseResult:
+        trial = idle.get()
+        try:
+            case_seed = derived_seed(seed, stage.value, number)
+            return trial.judge(cases[number], case_seed, start=SLOT_BYTES * (number % 3), poison=number % 2)
+        finally:
+            idle.put(trial)
+
+    if len(trials) == 1:
+        yield from map(judge, range(len(cases)))
+        return
+    pool = concurrent.futures.ThreadPoolExecutor(len(trials))
+    try:
+        yield from pool.map(judge, range(len(cases)))
+    finally:
+        pool.shutdown(cancel_futures=True)

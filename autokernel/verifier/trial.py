@@ -24,9 +24,11 @@ from autokernel.verifier import golden as golden_module
 from autokernel.verifier.golden import Comparison, Golden
 from autokernel.verifier.layouts import lay_out
 
-__all__ = ["Call", "Trial", "derived_seed", "make_case_inputs"]
+__all__ = ["SLOT_BYTES", "Call", "Trial", "derived_seed", "make_case_inputs"]
 
 INTERPRETER_ELEMENTS = 150_000
+# Inputs come to lie at a few recurring addresses, so that results remembered by address are asked for again.
+SLOT_BYTES = 64 << 20
 _ALIGNMENT = 4096
 
 
@@ -178,7 +180,7 @@ class Trial:
             doing=f"calling kernel_fn on {case.label}",
             meanwhile=meanwhile,
         )
-        self._note(answer)
+        self.note(answer)
         self._check_memory(descriptions, originals)
         if not answer["ok"]:
             return Call(None, f"kernel_fn raised {answer['error']}", Status.CRASH, None, 0.0, answer)
@@ -190,10 +192,13 @@ class Trial:
         wrong = self._wrong_kind(facts, inputs)
         output, raw = self.take(facts, place)
         if not wrong and output is None:
-            wrong = f"kernel_fn returned {facts['bytes']} bytes, which cannot be read as {facts['dtype']}{facts['size']}"
+            wrong = (
+                f"kernel_fn returned {facts['bytes']} bytes, which cannot be read as {facts['dtype']}{facts['size']}"
+            )
         return Call(None if wrong else output, wrong, Status.FAIL, raw, float(answer["seconds"]), answer)
 
-    def _note(self, answer: Mapping[str, Any]) -> None:
+    def note(self, answer: Mapping[str, Any]) -> None:
+        """Record the findings that an answer of the runner holds."""
         for kind, evidence in answer.get("findings", ()):
             self.add_finding(str(kind), str(evidence))
 
@@ -201,9 +206,20 @@ class Trial:
         """Record a finding once."""
         self.findings.setdefault((kind, evidence), Finding(kind, evidence))
 
+    def absorb(self, other: Trial) -> None:
+        """Take over what another trial of the same candidate has shown so far."""
+        for finding in other.findings.values():
+            self.add_finding(finding.kind, finding.evidence)
+        for name, count in other.computed.items():
+            self.computed[name] = self.computed.get(name, 0) + count
+        self.observed_elements += other.observed_elements
+        self.host_elements += other.host_elements
+        self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
+        other.computed, other.observed_elements, other.host_elements = {}, 0, 0
+
     def inspect(self) -> None:
         """Ask the runner what the candidate has caused and replaced so far."""
-        self._note(self.runner.ask({"op": "inspect"}, seconds=30.0, doing="looking for replaced functions"))
+        self.note(self.runner.ask({"op": "inspect"}, seconds=30.0, doing="looking for replaced functions"))
 
     def _account(self, answer: Mapping[str, Any], inputs: Sequence[Tensor]) -> None:
         for name, count in answer["computed"].items():
@@ -214,7 +230,7 @@ class Trial:
         self.peak_bytes = max(self.peak_bytes, int(answer["peak_bytes"]))
 
     def _check_memory(self, descriptions: Sequence[Mapping[str, Any]], originals: Sequence[Tensor]) -> None:
-        for index, (description, original) in enumerate(zip(descriptions, originals)):
+        for index, (description, original) in enumerate(zip(descriptions, originals, strict=False)):
             begin, end = description["offset"], description["offset"] + description["bytes"]
             if not torch.equal(self._bytes[begin:end], original):
                 changed = int((self._bytes[begin:end] != original).sum())
