@@ -163,7 +163,7 @@ def _constants(source: str) -> dict[str, str]:
 
 def _dtype(spec: KernelSpec, dtype: str | None, device: str) -> str:
     if dtype is None:
-        return "float32" if device == "cpu" and "float32" in spec.dtypes else spec.dtypes[0]
+        return spec.usual_dtype(gpu=device != "cpu")
     if dtype not in spec.dtypes:
         raise UsageError(f"{spec.name} is not defined for {dtype!r}; use {', '.join(spec.dtypes)}")
     return dtype

@@ -81,7 +81,7 @@ class Evaluator:
         reference: A shipped operation's name, ``my_op.py`` or ``my_op.py:name``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         timing_cases: What to time on; the spec's first timing shape for the device when None.
-        dtype: The target's dtype; the spec's first when None.
+        dtype: The target's dtype; when None the spec's first, or float32 on a CPU.
         settings: How to judge.
         progress: Told of each stage and case, with dictionaries.
 
@@ -106,7 +106,7 @@ class Evaluator:
             self.reference = f"{Path(file).resolve()}:{name}"
         self.spec: KernelSpec = ops.resolve(self.reference)
         self.device: Device = detect(device)
-        self.dtype = dtype or self.spec.dtypes[0]
+        self.dtype = dtype or self.spec.usual_dtype(gpu=self.device.is_gpu)
         if self.dtype not in self.spec.dtypes:
             raise UsageError(
                 f"operation {self.spec.name!r} is not defined in {self.dtype}; "

@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from autokernel import starters
 from autokernel.evaluator import Evaluator
-from autokernel.ops.spec import TimingCase
 from autokernel.policy import PolicySettings, decide
 
 SPEC = """
@@ -38,6 +37,7 @@ SPEC = KernelSpec(
     shapes=({"n": 1000}, {"n": 5000}),
     edge_shapes=({"n": 1}, {"n": 1023}),
     timing_shapes=({"n": 1 << 20},),
+    cpu_timing_shapes=({"n": 1 << 14},),
     dtypes=("float32",),
     strided_inputs=(),
 )
@@ -78,32 +78,23 @@ KERNEL_TYPE = "chain"
 BACKEND = "cpp"
 LENGTH = {length}
 
-CPP_SRC = """
-extern "C" void chain(const float* x, float* y, long long n, float one, float zero, long long length) {{
-    for (long long i = 0; i < n; i++) {{
+CPP_SRC = r"""
+extern "C" void chain(const float* x, float* y, int64_t n, float one, float zero, int64_t length) {{
+    for (int64_t i = 0; i < n; i++) {{
         float value = x[i];
-        for (long long step = 0; step < length; step++) value = value * one + zero;
+        for (int64_t step = 0; step < length; step++) value = value * one + zero;
         y[i] = value * 2;
     }}
 }}
 """
 
-_module = None
+chain = cpp.compile(CPP_SRC).function("chain", "float32*", "float32*", "int64", "float32", "float32", "int64")
 
 
 def kernel_fn(x):
-    import ctypes
-
-    global _module
-    if _module is None:
-        _module = cpp.compile(CPP_SRC)
     x = x.contiguous()
     y = torch.empty_like(x)
-    pointer = ctypes.c_void_p
-    function = _module.library.chain
-    function.argtypes = [pointer, pointer, ctypes.c_longlong, ctypes.c_float, ctypes.c_float, ctypes.c_longlong]
-    function.restype = None
-    function(x.data_ptr(), y.data_ptr(), x.numel(), 1.0000000001, 0.0, LENGTH)
+    chain(x, y, x.numel(), 1.0000000001, 0.0, LENGTH)
     return y
 '''
 
@@ -120,16 +111,13 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if args.what == "same":
-            reference, cases = args.op, None
+            reference = args.op
         else:
             file = Path(folder) / "chain_spec.py"
             file.write_text(SPEC)
-            reference, cases = str(file), None
-        with Evaluator(reference, device=args.device, timing_cases=cases) as evaluator:
+            reference = str(file)
+        with Evaluator(reference, device=args.device) as evaluator:
             gpu = evaluator.device.is_gpu
-            if args.what == "faster" and not gpu:
-                cases = [TimingCase(shape={"n": 1 << 14}, dtype="float32")]
-                evaluator.timing_cases = cases
             candidate, incumbent = _texts(args, gpu)
             return _repeat(evaluator, candidate, incumbent, args)
 
@@ -163,8 +151,11 @@ def _repeat(evaluator: Evaluator, candidate: str, incumbent: str, args: argparse
         if args.minutes is not None and time.monotonic() - begin > 60 * args.minutes:
             break
     spread = statistics.pstdev(ratios) if ratios else float("nan")
+    if not ratios:
+        return 1
     print(
-        f"{args.what} on {evaluator.device}: kept {kept} of {number + 1}; ratio median {statistics.median(ratios):.4f}, "
+        f"{args.what} on {evaluator.device}: kept {kept} of {number + 1}; "
+        f"ratio median {statistics.median(ratios):.4f}, "
         f"standard deviation {spread:.4f}; {statistics.median(seconds):.2f} s per evaluation (median)"
     )
     return 0

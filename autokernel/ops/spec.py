@@ -182,3 +182,7 @@ class KernelSpec:
                 raise InvalidSpec(
                     f"spec {self.name!r} has the shape {dict(shape)!r}; a shape maps names to positive integers"
                 )
+
+    def usual_dtype(self, *, gpu: bool) -> str:
+        """The dtype of the timing cases where none is asked for: the first, but float32 on a CPU."""
+        return "float32" if not gpu and "float32" in self.dtypes else self.dtypes[0]
