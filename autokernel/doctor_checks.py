@@ -15,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -133,11 +134,27 @@ def triton() -> Iterator[Check]:
             command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
         )
     if done.returncode == 0:
-        yield Check("triton", "ok", f"{version}, its interpreter works")
+        lacking = _lacking_for_gpu()
+        if lacking:
+            fix = "apt-get install gcc python3-dev"
+            yield Check("triton", "warn", f"{version}; on this GPU it needs {lacking} to build its launcher", fix)
+        else:
+            yield Check("triton", "ok", f"{version}, its interpreter works")
         return
     reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     fix = "pip install numpy" if "numpy" in reason else "reinstall triton"
     yield Check("triton", "warn", f"{version}, but its interpreter fails: {reason}", fix)
+
+
+def _lacking_for_gpu() -> str:
+    """What Triton's launcher is built with on a GPU and this machine lacks, or ""."""
+    from autokernel.hardware import detect
+
+    if not detect("auto").is_gpu:
+        return ""
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    return "" if compiler and header.exists() else "Python.h" if compiler else "a C compiler"
 
 
 def cpp() -> Iterator[Check]:

@@ -64,6 +64,21 @@ def test_the_triton_interpreter_is_tried_for_real(report):
     assert "interpreter works" in named(report.checks, "triton").value
 
 
+@pytest.mark.parametrize(
+    ("compiler", "header", "lacking"),
+    [("/usr/bin/gcc", True, ""), ("/usr/bin/gcc", False, "Python.h"), (None, True, "a C compiler")],
+)
+def test_on_a_gpu_triton_needs_a_compiler_and_the_headers_of_python(monkeypatch, tmp_path, compiler, header, lacking):
+    monkeypatch.setattr(hardware, "detect", lambda device: H200)
+    monkeypatch.setattr(shutil, "which", lambda name: compiler)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    if header:
+        (tmp_path / "Python.h").write_text("")
+
+    assert doctor_checks._lacking_for_gpu() == lacking
+
+
 def test_the_text_has_a_line_for_each_check_and_keeps_to_the_width(report):
     text = render(report, width=80)
 
