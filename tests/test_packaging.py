@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import autokernel
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -110,10 +112,10 @@ def test_the_wheel_holds_both_packages_with_all_their_files(wheel):
 def test_the_wheel_holds_neither_tests_nor_notebooks(wheel):
     tops = {name.split("/")[0] for name in wheel.namelist()}
 
-    assert tops == {"autokernel", "autokernel_widgets", f"autokernel-{PROJECT['version']}.dist-info"}
+    assert tops == {"autokernel", "autokernel_widgets", f"autokernel-{autokernel.__version__}.dist-info"}
 
 
 def test_the_wheel_installs_the_command(wheel):
-    entry_points = wheel.read(f"autokernel-{PROJECT['version']}.dist-info/entry_points.txt").decode()
+    entry_points = wheel.read(f"autokernel-{autokernel.__version__}.dist-info/entry_points.txt").decode()
 
     assert "autokernel = autokernel.cli:main" in entry_points
