@@ -232,7 +232,7 @@ def _build(
 def _tool(arguments: Sequence[str], work: Path, source: str, timeout_s: float) -> None:
     # The limits reach the compiler's children too, and it stays in our process group, so that
     # whoever kills the group leaves nothing behind.
-    limits = f"ulimit -t {int(timeout_s) + 1}; ulimit -v {_MEMORY_LIMIT_KB} 2>/dev/null; "
+    limits = f"ulimit -t {int(timeout_s) + 1} 2>/dev/null; ulimit -v {_MEMORY_LIMIT_KB} 2>/dev/null; "
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(work)}
     try:
         done = subprocess.run(

@@ -280,7 +280,8 @@ def describe() -> str:
     """
     major, minor = nvrtc.version()
     headers = nvrtc.include_dirs()[0]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no NVIDIA GPU here, so compiling only"
+    usable = torch.cuda.is_available() and torch.version.hip is None
+    device = torch.cuda.get_device_name() if usable else "no NVIDIA GPU here, so compiling only"
     return f"NVRTC {major}.{minor}, headers in {headers}; {device}"
 
 
