@@ -51,7 +51,7 @@ _GREEN, _BLUE, _VERMILION, _ORANGE, _PURPLE = "#009E73", "#0072B2", "#D55E00", "
 OUTCOMES: dict[str, tuple[str, str, str]] = {  # outcome -> (name in the legend, colour, plotly symbol)
     "baseline": ("starting kernel", _BLACK, "diamond"),
     "keep": ("kept", _GREEN, "circle"),
-    "revert": ("reverted: correct, not faster", _BLUE, "circle-open"),
+    "revert": ("reverted: no certain gain", _BLUE, "circle-open"),
     "waiting": ("waiting for a person", _ORANGE, "triangle-up"),
     "rejected": ("rejected by the verifier", _VERMILION, "x"),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from autokernel import starters
 from autokernel.experiment import Experiment, State, to_row
 from autokernel.history import History
 from autokernel.journal import Journal, Records
@@ -16,6 +15,7 @@ from autokernel.target import Target, Timing
 from autokernel.verdict import CaseResult, Stage, StageResult, Status, Verdict
 
 HOSTILE = "<script>alert(1)</script> [bold]LANES[/bold] \x1b[31m1 -> 8\x1b[0m"
+SOURCE = 'KERNEL_TYPE = "rmsnorm"\nBACKEND = "cpp"\n\nLANES = 1  # independent partial sums\n'
 REASON = "element (3, 5): got nan, expected 0.25"
 
 OUTCOMES = (  # decision, correctness, speedup over PyTorch, hypothesis
@@ -35,7 +35,7 @@ def record_run(folder: Path, *, waiting: bool = False) -> Path:
         reference="rmsnorm", operation="rmsnorm", tag=folder.name, backend="cpp", device="cpu", dtype="float32",
         timing=(Timing(shape={"M": 64, "N": 128}),),
     )  # fmt: skip
-    source = starters.source("rmsnorm", "cpp")
+    source = SOURCE
     tracked = {"kernel.py": source, "target.toml": target.to_toml()}
     history, _ = History.create(folder, target.branch, tracked, "Start")
     journal, records = Journal(paths.journal), Records(paths.records)
