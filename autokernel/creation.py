@@ -7,16 +7,24 @@ one clear message, and not by the first experiment.
 from __future__ import annotations
 
 import ast
+import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autokernel import ops, starters
+from autokernel import files, ops, starters
+from autokernel.commit_message import commit_message
 from autokernel.errors import DeviceUnavailable, InvalidKernel, UsageError
+from autokernel.events import EventLog
+from autokernel.experiment import Experiment
+from autokernel.history import EXPERIMENTS, History, blob_id
+from autokernel.journal import Journal
 from autokernel.ops.spec import KernelSpec
 from autokernel.policy import PolicySettings
-from autokernel.recorder import create_folder
-from autokernel.target import Target, Timing
+from autokernel.results import ResultsFile
+from autokernel.runfolder import Paths
+from autokernel.target import FILE, Target, Timing
 
 __all__ = ["choose_backend", "choose_device", "create", "read_start"]
 
@@ -62,7 +70,7 @@ def create(
     )  # fmt: skip
     whence = f"the {backend} starter of {spec.name}" if source is None else "the kernel that the run starts from"
     text = starters.source(spec.name, backend) if source is None else source
-    create_folder(
+    _create_folder(
         folder, target, text, hypothesis=f"Baseline: {whence}", agent="starter" if source is None else "person"
     )
     return folder
@@ -209,3 +217,41 @@ def _folder(root: Path, name: str) -> Path:
             "another name"
         )
     return folder
+
+
+def _create_folder(folder: Path, target: Target, source: str, *, hypothesis: str, agent: str) -> None:
+    """Make a run folder whose experiment 0 is ``source``, not yet judged.
+
+    Args:
+        folder: Does not exist, or is empty.  It appears under its name only when it is complete.
+        target: What is optimised.
+        source: The kernel to start from.
+        hypothesis: What it is.
+        agent: Where it is from.
+
+    Raises:
+        RunUnwritable: The folder cannot be made.
+    """
+    with files.writable(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        making = next(path for path in _unused(folder) if not path.exists())
+        (making / ".autokernel" / "experiments").mkdir(parents=True)
+        (making / ".autokernel" / "commands").mkdir()
+    paths = Paths(making)
+    experiment = Experiment(number=0, hypothesis=hypothesis, agent=agent, blob=blob_id(source), timestamp=files.now())
+    tracked = {"kernel.py": source, FILE: target.to_toml()}
+    history, note = History.create(making, target.branch, tracked, commit_message(experiment))
+    experiment = dataclasses.replace(experiment, commit=history.head())
+    history.set_refs({f"{EXPERIMENTS}/0": experiment.commit})
+    journal = Journal(paths.journal)
+    journal.write("proposed", experiment=experiment)
+    if note:
+        journal.write("note", text=note)
+    ResultsFile(paths.results, paths.aside).create()
+    EventLog(paths.events).write("created", operation=target.operation, backend=target.backend, device=target.device)
+    with files.writable(folder):
+        making.rename(folder)
+
+
+def _unused(folder: Path) -> list[Path]:
+    return [folder.with_name(f".{folder.name}.making{number}") for number in itertools.islice(itertools.count(), 1000)]

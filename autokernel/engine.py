@@ -75,6 +75,7 @@ class Engine:
         self._agent = agent
         self._judge = judge
         self._spec: KernelSpec | None = None
+        self._sources: dict[str, str] = {}
         self._refused = ""
         self._in_flight: tuple[int, Future[Judged]] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="autokernel-judge")
@@ -120,7 +121,7 @@ class Engine:
         if experiment.correctness:
             return self._settle(experiment)
         attempts = self._recorder.state.attempts.get(number, 0)
-        fault = _unusable(self._folder.source(number), self._target.backend)
+        fault = _unusable(self._source(experiment), self._target.backend)
         if attempts >= _MOST_ATTEMPTS:
             fault = f"the process that judged it was killed {attempts} times while it did (out of memory?)"
         evaluation = _rejected(fault, crash=attempts >= _MOST_ATTEMPTS) if fault else await self._evaluate(experiment)
@@ -136,7 +137,7 @@ class Engine:
         edit = self._desk.take_edit()
         if edit is not None:
             return edit
-        self._thread.submit(self._the_judge().prestart)
+        self._thread.submit(lambda: self._the_judge().prestart())
         if isinstance(self._agent, str):
             self._agent = agents.make(self._agent)
         agent = self._agent
@@ -192,7 +193,7 @@ class Engine:
             target=self._target,
             description=spec.description,
             signature=spec.signature,
-            kernel=self._folder.source(best.number),
+            kernel=self._source(best),
             best=best,
             experiments=experiments,
             judged=frozenset(one.blob for one in experiments),
@@ -229,13 +230,12 @@ class Engine:
             raise
 
     def _start(self, experiment: Experiment) -> Future[Judged]:
-        judge = self._the_judge()
         best = self._recorder.state.best
-        incumbent = None if best is None or not best.passed else self._folder.source(best.number)
-        source = self._folder.source(experiment.number)
+        incumbent = None if best is None or not best.passed else self._source(best)
+        source = self._source(experiment)
         options: dict[str, Any] = {"compiled": True} if self._target.compiled else {}
         self._recorder.judging(experiment.number)
-        return self._thread.submit(judge.evaluate, source, incumbent=incumbent, **options)
+        return self._thread.submit(lambda: self._the_judge().evaluate(source, incumbent=incumbent, **options))
 
     def _settle(self, experiment: Experiment) -> Experiment:
         """Carry out the policy's advice, and make kernel.py the best kernel again."""
@@ -249,6 +249,14 @@ class Engine:
             self._recorder.restore()
         return decided
 
+    def _source(self, experiment: Experiment) -> str:
+        """The kernel of an experiment; the two that are needed again and again are kept at hand."""
+        if experiment.blob not in self._sources:
+            best = self._recorder.state.best
+            self._sources = {blob: text for blob, text in self._sources.items() if best and blob == best.blob}
+            self._sources[experiment.blob] = self._recorder.history.source(experiment.commit)
+        return self._sources[experiment.blob]
+
     def _the_spec(self) -> KernelSpec:
         if self._spec is None:
             from autokernel import ops
@@ -257,6 +265,7 @@ class Engine:
         return self._spec
 
     def _the_judge(self) -> Judge:
+        """The judge; called in its thread, because starting one takes a moment."""
         if self._judge is None:
             from autokernel.evaluator import Evaluator, EvaluatorSettings
             from autokernel.ops import TimingCase

@@ -56,7 +56,7 @@ class History:
                 f"copy, or start a new run from {folder / KERNEL}"
             )
         self._command = gitcommand.for_folder(self.folder)
-        self._adopt_identity()
+        self._has_identity = False
 
     @classmethod
     def create(cls, folder: Path, branch: str, tracked: Mapping[str, str], message: str) -> tuple[History, str]:
@@ -233,6 +233,7 @@ class History:
         self._command.update_environment(
             GIT_AUTHOR_NAME=name, GIT_AUTHOR_EMAIL=email, GIT_COMMITTER_NAME=name, GIT_COMMITTER_EMAIL=email
         )
+        self._has_identity = True
 
     def _setting(self, key: str) -> str:
         return self._git("config", "--default", "", "--get", key)
@@ -246,6 +247,8 @@ class History:
         return self._git("mktree", stdin="".join(f"{entry}\t{path}\n" for path, entry in sorted(entries.items())))
 
     def _commit(self, tree: str, parents: list[str], message: str) -> str:
+        if not self._has_identity:
+            self._adopt_identity()
         options = [option for parent in parents for option in ("-p", parent)]
         return self._git("commit-tree", tree, *options, "-F", "-", stdin=message.replace("\0", " "))
 

@@ -11,24 +11,24 @@ When to do what is the session's question.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from autokernel import files
+from autokernel.commit_message import commit_message
 from autokernel.errors import RunDamaged
 from autokernel.events import Commands, EventLog
 from autokernel.experiment import Experiment, State, figures, to_row
 from autokernel.history import EXPERIMENTS, History, blob_id
 from autokernel.journal import Journal, JournalState, Records
-from autokernel.measurement import Measurement, Ratio
+from autokernel.measurement import Measurement
 from autokernel.policy import Decision, Judged
 from autokernel.results import ResultsFile, Row
 from autokernel.runfolder import Paths
 from autokernel.target import FILE, Target
 
-__all__ = ["Recorder", "create_folder"]
+__all__ = ["Checkpoint", "Recorder"]
 
 Checkpoint = Callable[[str], None]
 
@@ -110,8 +110,8 @@ class Recorder:
             number=number, hypothesis=hypothesis, agent=agent, tokens=tokens, think_seconds=round(think_seconds, 3),
             blob=blob_id(source), timestamp=files.now(),
         )  # fmt: skip
-        parent = self.history.head()
-        commit = self.history.commit(source, parent, _message(experiment))
+        parent = (self.state.best or self.state.experiments[0]).commit
+        commit = self.history.commit(source, parent, commit_message(experiment))
         experiment = dataclasses.replace(experiment, commit=commit, parent=parent)
         self._checkpoint("committed")
         self.records.write(number, {**self._record(experiment), "trace": trace, "comments": list(heard)})
@@ -186,7 +186,7 @@ class Recorder:
             self.state.experiments[number],
             state=State.DECIDED, decision=decision, reason=reason, decided_by=by, timestamp=files.now(),
         )  # fmt: skip
-        commit = self.history.reworded(experiment.commit, _message(experiment))
+        commit = self.history.reworded(experiment.commit, commit_message(experiment))
         experiment = dataclasses.replace(experiment, commit=commit)
         self._checkpoint("decision-committed")
         self.records.write(number, {**self.records.read(number), **self._record(experiment)})
@@ -225,8 +225,9 @@ class Recorder:
 
     def restore(self) -> None:
         """Make kernel.py the best kernel; what a person wrote into it is committed aside first."""
-        best = self.history.source(self.history.branch)
-        if self.history.working_text() == best:
+        best = self.state.best or self.state.experiments[0]
+        text = self.history.working_text()
+        if text is not None and blob_id(text) == best.blob:
             return
         text = self.edited()
         if text is not None:
@@ -333,70 +334,5 @@ class Recorder:
         return {"format": 1, **experiment.to_dict(), **about, "device": target.device}
 
 
-def create_folder(folder: Path, target: Target, source: str, *, hypothesis: str, agent: str) -> None:
-    """Make a run folder whose experiment 0 is ``source``, not yet judged.
-
-    Args:
-        folder: Does not exist, or is empty.  It appears under its name only when it is complete.
-        target: What is optimised.
-        source: The kernel to start from.
-        hypothesis: What it is.
-        agent: Where it is from.
-
-    Raises:
-        RunUnwritable: The folder cannot be made.
-    """
-    with files.writable(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        making = next(path for path in _unused(folder) if not path.exists())
-        (making / ".autokernel" / "experiments").mkdir(parents=True)
-        (making / ".autokernel" / "commands").mkdir()
-    paths = Paths(making)
-    experiment = Experiment(number=0, hypothesis=hypothesis, agent=agent, blob=blob_id(source), timestamp=files.now())
-    tracked = {"kernel.py": source, FILE: target.to_toml()}
-    history, note = History.create(making, target.branch, tracked, _message(experiment))
-    experiment = dataclasses.replace(experiment, commit=history.head())
-    history.set_refs({f"{EXPERIMENTS}/0": experiment.commit})
-    journal = Journal(paths.journal)
-    journal.write("proposed", experiment=experiment)
-    if note:
-        journal.write("note", text=note)
-    ResultsFile(paths.results, paths.aside).create()
-    EventLog(paths.events).write("created", operation=target.operation, backend=target.backend, device=target.device)
-    with files.writable(folder):
-        making.rename(folder)
-
-
-def _unused(folder: Path) -> list[Path]:
-    return [folder.with_name(f".{folder.name}.making{number}") for number in itertools.islice(itertools.count(), 1000)]
-
-
 def _as_dict(measurement: Measurement | None) -> dict[str, Any] | None:
     return None if measurement is None else measurement.to_dict()
-
-
-def _message(experiment: Experiment) -> str:
-    """The commit message: the hypothesis, what came out, and trailers that plain git can read."""
-    words = " ".join(experiment.hypothesis.split()) or f"Experiment {experiment.number}"
-    subject = words if len(words) <= 100 else words[:97] + "..."
-    paragraphs = [subject] + ([words] if subject != words else [])
-    trailers = {"Experiment": str(experiment.number), "Agent": " ".join(experiment.agent.split())}
-    if experiment.state is State.DECIDED:
-        paragraphs.append(_verdict_line(experiment))
-        trailers |= {"Decision": experiment.decision, "Correctness": experiment.correctness}
-        for trailer, name in (("Speedup", "pytorch"), ("Speedup-Over-Best", "incumbent")):
-            if name in experiment.speedups:
-                trailers[trailer] = _interval(experiment.speedups[name])
-    paragraphs.append("\n".join(f"{name}: {value}" for name, value in trailers.items()))
-    return "\n\n".join(paragraphs) + "\n"
-
-
-def _verdict_line(experiment: Experiment) -> str:
-    time = f", {experiment.latency_us:.4g} us" if experiment.latency_us is not None else ""
-    untested = f", {experiment.untested} cases not tested" if experiment.untested else ""
-    reason = " ".join(experiment.reason.split())
-    return f"{experiment.correctness}{time}{untested}. By {experiment.decided_by}: {reason[:600]}"
-
-
-def _interval(ratio: Ratio) -> str:
-    return f"{ratio.value:.4g} ({ratio.low:.4g} to {ratio.high:.4g})"

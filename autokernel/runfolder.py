@@ -94,6 +94,7 @@ class RunFolder:
         self._events = EventReader(self.paths.events)
         self._records = Records(self.paths.records)
         self._commands = Commands(self.paths.commands)
+        self._opened_history: History | None = None
 
     @property
     def experiments(self) -> list[Experiment]:
@@ -237,6 +238,8 @@ class RunFolder:
         return self._journal.state()
 
     def _history(self) -> History:
-        from autokernel.history import History
+        if self._opened_history is None:
+            from autokernel.history import History
 
-        return History(self.path, self.target.branch)
+            self._opened_history = History(self.path, self.target.branch)
+        return self._opened_history

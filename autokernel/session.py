@@ -341,8 +341,8 @@ class Session:
         self._recorder.events.write("opened", pid=os.getpid(), approval=self.target.approval)
         text = self._recorder.edited()
         if text is not None and take_edit:
-            waiting = None if self.waiting is None else self.waiting.number
-            self._recorder.propose(text, "edit of kernel.py in the run folder", "person", supersedes=waiting)
+            data = {"source": text, "hypothesis": "edit of kernel.py in the run folder"}
+            self._recorder.commands.send(Command(kind="edit", data=data))
         elif text is None or not self._engine.agent_edits_kernel:
             self._recorder.restore()
 

@@ -446,3 +446,18 @@ async def test_every_line_of_the_journal_is_whole_json(tmp_path):
         await session.run(experiments=1)
     lines = (session.path / ".autokernel/journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines].count("decided") == 2
+
+
+@pytest.mark.slow
+async def test_three_hundred_experiments_take_no_more_memory_than_twenty(tmp_path):
+    def resident_mb():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096 / 1e6
+
+    sources = [kernel(0.5 + index / 1000, extra="#" * 5000) for index in range(300)]
+    with new(tmp_path, sources, policy=PolicySettings(plateau=None)) as session:
+        await session.run(experiments=20)
+        before = resident_mb()
+        await session.run(experiments=280)
+        assert len(session.experiments) == 301
+        assert resident_mb() - before < 50
