@@ -5,7 +5,7 @@ itself, initialises the device and waits.  It holds the inputs of the call at ha
 would tell it the right answer.
 
 Requests: ``load``, ``baseline``, ``call``, ``recheck``, ``inspect``, ``inputs``, ``prepare``, ``time``,
-``call_time``, ``spin``, ``finish``.  Each gets one
+``call_time``, ``spin``.  Each gets one
 answer.  Addresses of tensors in requests are offsets into the arena, in bytes.
 """
 
@@ -56,16 +56,13 @@ _bfloat16_repaired = False
 
 
 def serve(sock: socket.socket, arena: protocol.Arena, device: str, scratch: Path) -> None:
-    """Answer the judge's requests until it closes the socket or says ``finish``."""
+    """Answer the judge's requests until it closes the socket."""
     runner = _Runner(arena, device, scratch)
     protocol.send(sock, {"ready": True, "bfloat16": device != "cpu" or _bfloat16_repaired, **runner.facts()})
     while True:
         try:
             request, _fds = protocol.receive(sock)
         except protocol.Closed:
-            return
-        if request["op"] == "finish":
-            protocol.send(sock, {"ok": True})
             return
         protocol.send(sock, runner.answer(request))
 

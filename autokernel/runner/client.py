@@ -6,6 +6,7 @@ Every request has a deadline that is enforced from here, by killing everything t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -148,6 +149,11 @@ class Zygote:
             except (protocol.Closed, protocol.DeadlinePassed):
                 return {"status": None, "killed": True}
             return dict(answer)
+
+    def end(self, supervisor: int) -> None:
+        """Kill a supervisor, and with it its runner, without waiting until they are gone."""
+        with self._lock, contextlib.suppress(protocol.Closed):
+            protocol.send(self._control, {"op": "end", "pid": supervisor})
 
     def close(self) -> None:
         """End the zygote and every runner it started."""
@@ -310,12 +316,9 @@ class Runner:
     def close(self) -> None:
         """End the runner and remove its scratch folder."""
         if self._dead is None:
-            try:
-                protocol.send(self._socket, {"op": "finish"})
-            except protocol.Closed:
-                pass
             self._dead = RunnerDied("closed", timed_out=False)
-            self._end(1.0)
+            self._socket.close()
+            self._zygote.end(self._supervisor)
         self.arena.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 

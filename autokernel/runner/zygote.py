@@ -32,6 +32,7 @@ def main() -> None:
 
     child.preload(device)
     protocol.send(control, {"ready": True, "level": sandbox.level()})
+    ending: list[int] = []  # supervisors that were killed and not yet reaped
     while True:
         try:
             request, fds = protocol.receive(control, max_fds=2)
@@ -43,6 +44,10 @@ def main() -> None:
                 os.close(fd)
         elif request["op"] == "reap":
             protocol.send(control, _reap(request["pid"], request["seconds"]))
+        elif request["op"] == "end":
+            ending.append(request["pid"])
+            os.kill(request["pid"], signal.SIGKILL)
+        ending = [pid for pid in ending if not os.waitpid(pid, os.WNOHANG)[0]]
 
 
 def _reap(pid: int, seconds: float) -> dict[str, Any]:
@@ -150,9 +155,8 @@ def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
-        if request["level"] != "namespaces":
-            sandbox.die_with_parent()
         sandbox.drop_privileges()
+        sandbox.die_with_parent()
         sandbox.limit_resources(address_space=request["address_space"], file_bytes=request["file_bytes"])
         from autokernel.runner import child
 
