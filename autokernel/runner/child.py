@@ -5,8 +5,8 @@ itself, initialises the device and waits.  It holds the inputs of the call at ha
 would tell it the right answer.
 
 Requests: ``load``, ``baseline``, ``call``, ``recheck``, ``inspect``, ``inputs``, ``prepare``, ``time``,
-``call_time``, ``spin``.  Each gets one
-answer.  Addresses of tensors in requests are offsets into the arena, in bytes.
+``call_time``, ``spin``.  Each gets one answer.  Addresses of tensors in requests are offsets into the
+arena, in bytes.
 """
 
 from __future__ import annotations
@@ -81,6 +81,25 @@ def _warm_up(device: Any) -> None:
     torch.cuda.synchronize()
 
 
+def _shared_memory(device: Any) -> Any:
+    """Return what fills shared memory with garbage, or None where there is no NVIDIA GPU or no NVRTC."""
+    import torch
+
+    if device.type != "cuda" or torch.version.cuda is None:
+        return None
+    from autokernel.errors import AutokernelError
+
+    try:
+        from autokernel.runner import scrub
+
+        memory = scrub.SharedMemory(device)
+        memory.fill(0)
+        torch.cuda.synchronize()
+    except (ImportError, AutokernelError):
+        return None
+    return memory
+
+
 class _Runner:
     def __init__(self, arena: protocol.Arena, device: str, scratch: Path) -> None:
         import torch
@@ -104,10 +123,15 @@ class _Runner:
         torch.set_grad_enabled(False)
         self.watch = sentinel.Watch()
         self.watch.trap_host_access()
+        self.shared_memory = _shared_memory(self.device)
         self.snapshot: sentinel.Snapshot | None = None
 
     def facts(self) -> dict[str, Any]:
-        return {"python": sys.version.split()[0], "torch": self.torch.__version__}
+        return {
+            "python": sys.version.split()[0],
+            "torch": self.torch.__version__,
+            "poisons_shared_memory": self.shared_memory is not None,
+        }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         from autokernel.runner import kernels
@@ -182,6 +206,8 @@ class _Runner:
         recorder = sentinel.Recorder(self.watch, poison=request["poison"])
         self.watch.host_elements = 0
         memory = self._memory()
+        if self.shared_memory is not None and request["poison"] is not None:
+            self.shared_memory.fill(request["poison"])
         begin = _clock()
         if request["observe"]:
             with recorder:

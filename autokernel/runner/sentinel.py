@@ -99,6 +99,8 @@ _STDLIB = tuple(
     | {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 )
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
+_TORCH_COMPILERS = (_TORCH + "utils/cpp_extension.py", _TORCH + "utils/_cpp_extension_versioner.py")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = {
     "socket.__new__": "network",
@@ -156,7 +158,7 @@ class Watch:
             os.path.dirname(os.path.realpath(module.__file__)) + os.sep
             for name, module in list(sys.modules.items())
             if name == "triton" and module.__file__
-        ) + (_PACKAGE + "backends" + os.sep,)
+        ) + (_PACKAGE + "backends" + os.sep, *_TORCH_COMPILERS)
         self._armed = False
         self.host_elements = 0
         sys.addaudithook(self._hook)
