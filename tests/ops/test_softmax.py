@@ -64,3 +64,11 @@ def test_a_padding_lane_counted_as_zero_is_outside_the_bound():
         return torch.softmax(wide, -1)[..., :-1].to(x.dtype)
 
     assert judge(SPEC, filled(SPEC, "very_negative", "bfloat16"), padded) > 1
+
+
+def test_float16_exponentials_are_outside_the_float32_bound():
+    def half_exponentials(x):
+        terms = (x - x.amax(-1, keepdim=True)).exp().half().float()
+        return terms / terms.sum(-1, keepdim=True)
+
+    assert judge(SPEC, filled(SPEC, "normal"), half_exponentials) > 4
