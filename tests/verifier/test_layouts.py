@@ -1,0 +1,82 @@
+"""How inputs lie in memory: the same values, the strides that the name promises, garbage between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autokernel.verifier.layouts import LAYOUTS, lay_out
+
+X = torch.arange(3 * 5 * 7, dtype=torch.float32).reshape(3, 5, 7)
+
+
+def laid_out(layout: str, value: torch.Tensor = X) -> torch.Tensor:
+    return lay_out((value,), layout, (0,))[0]
+
+
+def gaps(value: torch.Tensor) -> torch.Tensor:
+    """The elements of the storage that the view does not show."""
+    storage = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+    shown = torch.zeros(storage.numel(), dtype=torch.bool)
+    shown.as_strided(value.shape, value.stride(), value.storage_offset()).fill_(True)
+    return storage[~shown]
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "broadcast"])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 1), (8,), (4, 1)])
+def test_every_layout_but_broadcast_keeps_the_values(layout, shape):
+    value = torch.randn(shape)
+
+    assert torch.equal(laid_out(layout, value), value)
+
+
+def test_broadcast_repeats_the_first_entry_with_stride_zero():
+    view = laid_out("broadcast")
+
+    assert view.stride(0) == 0
+    assert view.shape == X.shape
+    assert all(torch.equal(part, X[0]) for part in view)
+
+
+@pytest.mark.parametrize(
+    ("layout", "stride", "offset"),
+    [
+        ("contiguous", (35, 7, 1), 0),
+        ("padded", (50, 10, 1), 0),
+        ("strided", (70, 14, 2), 0),
+        ("transposed", (35, 1, 5), 0),
+        ("offset", (35, 7, 1), 1),
+    ],
+)
+def test_the_strides_are_those_that_the_name_promises(layout, stride, offset):
+    view = laid_out(layout)
+
+    assert (view.stride(), view.storage_offset()) == (stride, offset)
+
+
+@pytest.mark.parametrize("layout", ["padded", "strided", "offset"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_gaps_hold_nan_so_that_ignoring_a_stride_shows(layout, dtype):
+    between = gaps(laid_out(layout, X.to(dtype)))
+
+    assert between.numel() > 0
+    assert between.isnan().all()
+
+
+def test_integers_can_be_laid_out_too():
+    targets = torch.tensor([3, -100, 7])
+
+    view = laid_out("strided", targets)
+
+    assert torch.equal(view, targets)
+    assert view.stride() == (2,)
+    assert (gaps(view) == -1).all()
+
+
+def test_only_the_inputs_that_callers_may_pass_as_views_are_laid_out():
+    first, second = torch.randn(4, 4), torch.randn(4, 4)
+
+    a, b = lay_out((first, second), "strided", (1,))
+
+    assert a is first
+    assert b.stride() == (8, 2)
