@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autokernel.errors import InvalidSpec
-from autokernel.ops.spec import Case, KernelSpec
+from autokernel.ops.spec import Case, KernelSpec, dtype_named
 from autokernel.verifier.golden import Golden, compare, golden
 from autokernel.verifier.plan import fill_names
 from autokernel.verifier.trial import make_case_inputs
@@ -35,9 +35,15 @@ def _input_itself(right: Golden, _other: Golden, inputs: Sequence[Tensor]) -> Te
     return same[0].double() if same else None
 
 
+def _constant(right: Golden, _other: Golden, _inputs: Sequence[Tensor]) -> Tensor | None:
+    if right.value.numel() < 2:  # its mean would be the right answer
+        return None
+    return torch.full_like(right.value, float(right.value.nanmean()))
+
+
 FAKES: dict[str, Fake] = {
     "zeros": lambda right, other, inputs: torch.zeros_like(right.value),
-    "a constant": lambda right, other, inputs: torch.full_like(right.value, float(right.value.nanmean())),
+    "a constant": _constant,
     "one wrong row": _one_wrong_row,
     "an earlier result": lambda right, other, inputs: other.value if other.value.shape == right.value.shape else None,
     "its input": _input_itself,
@@ -74,9 +80,10 @@ def check_spec(spec: KernelSpec, device: str) -> None:
 
 def _answers(spec: KernelSpec, case: Case, device: str) -> tuple[Golden, Golden, tuple[Tensor, ...]]:
     try:
-        inputs = make_case_inputs(spec, case, 1, device)
-        if not isinstance(inputs, tuple) or not all(isinstance(value, Tensor) for value in inputs):
+        made = spec.make_inputs(case.shape, dtype_named(case.dtype), torch.Generator(device=device).manual_seed(1))
+        if not isinstance(made, tuple) or not all(isinstance(value, Tensor) for value in made):
             raise TypeError("make_inputs must return a tuple of tensors")
+        inputs = make_case_inputs(spec, case, 1, device)
         if not any(value.is_floating_point() for value in inputs):
             raise TypeError("make_inputs must return at least one floating-point tensor")
         again = make_case_inputs(spec, case, 1, device)

@@ -1,0 +1,128 @@
+"""Which cases a spec gives rise to: nothing that callers may pass is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from autokernel import ops
+from autokernel.ops.spec import Case, KernelSpec
+from autokernel.verdict import Stage
+from autokernel.verifier.layouts import LAYOUTS
+from autokernel.verifier.plan import fill_names, plan
+
+NAMES = ops.names()
+
+
+def everything(cases_by_stage: dict[Stage, list[Case]]) -> list[Case]:
+    return [case for cases in cases_by_stage.values() for case in cases]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stages_come_in_order_and_none_is_empty(name):
+    stages = plan(ops.get(name))
+
+    assert list(stages) == list(Stage)
+    assert all(stages.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sweep_tries_every_shape_in_every_dtype(name):
+    spec = ops.get(name)
+
+    tried = {(tuple(case.shape.items()), case.dtype) for case in plan(spec)[Stage.SWEEP]}
+
+    assert tried >= {(tuple(shape.items()), dtype) for shape in spec.shapes for dtype in spec.dtypes}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_and_every_layout_appears_in_the_sweep(name):
+    spec = ops.get(name)
+
+    sweep = plan(spec)[Stage.SWEEP]
+
+    assert all(any(dict(case.options) == dict(option) for case in sweep) for option in spec.options)
+    assert {case.layout for case in sweep} == set(LAYOUTS if spec.strided_inputs else ["contiguous"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_fill_appears_in_the_stability_stage_in_the_widest_dtype(name):
+    spec = ops.get(name)
+
+    stability = plan(spec)[Stage.STABILITY]
+
+    widest = "float32" if "float32" in spec.dtypes else spec.dtypes[0]
+    assert {case.fill for case in stability if case.dtype == widest} == set(fill_names(spec))
+    narrow = set(spec.dtypes) - {"float32"}
+    if narrow:
+        assert {case.fill for case in stability if case.dtype in narrow} == set(fill_names(spec))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_edge_stage_tries_sizes_that_no_power_of_two_above_two_divides(name):
+    sizes = {size for case in plan(ops.get(name))[Stage.EDGE] for size in case.shape.values()}
+
+    assert 1 in sizes
+    assert any(size > 1 and size % 2 for size in sizes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_case_is_tried_twice_in_a_stage(name):
+    for cases in plan(ops.get(name)).values():
+        labels = [case.label for case in cases]
+        assert len(labels) == len(set(labels))
+
+
+def test_the_targets_dtype_is_tried_first():
+    spec = ops.get("rmsnorm")
+
+    for dtype in spec.dtypes:
+        stages = plan(spec, dtype=dtype)
+        assert stages[Stage.SMOKE][0].dtype == dtype
+        assert stages[Stage.DETERMINISM][0].dtype == dtype
+
+
+def test_large_shapes_are_in_the_sweep_once_each():
+    spec = ops.get("softmax")
+
+    sweep = plan(spec)[Stage.SWEEP]
+
+    assert [case.shape for case in sweep if case.shape in list(spec.large_shapes)] == list(spec.large_shapes)
+
+
+def small_spec(**changes: object) -> KernelSpec:
+    """A user's spec with nothing but what is needed: half of x, for even sizes only."""
+
+    def reference(x):
+        return x.unflatten(-1, (-1, 2)).sum(-1)
+
+    spec = KernelSpec(
+        name="pairs",
+        reference=reference,
+        make_inputs=lambda shape, dtype, generator: (torch_randn(shape, dtype, generator),),
+        shapes=({"M": 3, "N": 8},),
+    )
+    return dataclasses.replace(spec, **changes)
+
+
+def torch_randn(shape, dtype, generator):
+    return torch.randn(shape["M"], shape["N"], generator=generator).to(dtype)
+
+
+def test_edges_and_fills_are_derived_for_a_spec_that_gives_none():
+    stages = plan(small_spec())
+
+    edges = [dict(case.shape) for case in stages[Stage.EDGE]]
+    assert {"M": 1, "N": 8} in edges
+    assert {"M": 1023, "N": 8} in edges
+    assert all(shape["N"] == 8 for shape in edges), "the operation is not defined for odd N"
+    assert {"zeros_0", "large_0", "outlier_0"} <= {case.fill for case in stages[Stage.STABILITY]}
+
+
+def test_a_spec_without_edges_has_an_edge_stage_all_the_same():
+    never = small_spec(edge_shapes=())
+
+    assert plan(never)[Stage.EDGE] == []
+    assert everything(plan(never))
