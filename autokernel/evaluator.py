@@ -21,15 +21,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from autokernel import backends, ops, paired
-from autokernel.errors import BackendUnavailable, InvalidKernel, RunnerLost, UsageError
+from autokernel import ops, paired
+from autokernel.errors import RunnerLost, UsageError
 from autokernel.hardware import Device, Roofline, detect, roofline
 from autokernel.measurement import Measurement
 from autokernel.ops.spec import KernelSpec, TimingCase
 from autokernel.paired import TimingFailed, TimingSettings
 from autokernel.runner.client import Limits, Runner, RunnerDied, Zygote
 from autokernel.verdict import Finding, Stage, Verdict
-from autokernel.verifier import selftest, stages
+from autokernel.verifier import selftest
+from autokernel.verifier import stages as verification
 from autokernel.verifier.trial import Trial, derived_seed
 
 __all__ = ["Evaluation", "Evaluator", "EvaluatorSettings"]
@@ -98,7 +99,7 @@ class Evaluator:
         timing_cases: Sequence[TimingCase] | None = None,
         dtype: str | None = None,
         settings: EvaluatorSettings | None = None,
-        progress: stages.Progress | None = None,
+        progress: verification.Progress | None = None,
     ) -> None:
         self.reference = str(Path(reference).resolve()) if reference.endswith(".py") else reference
         if ".py:" in reference:
@@ -135,7 +136,8 @@ class Evaluator:
     def prestart(self) -> None:
         """Start the next runners now, so that they are ready when a candidate arrives."""
         with self._lock:
-            while len(self._spares) < self._runner_count and not self._closed:
+            # One more than a verification takes, for the confirmation of a winner.
+            while len(self._spares) < self._runner_count + 1 and not self._closed:
                 self._spares.append(self._zygote.spawn(self.settings.limits))
 
     @contextlib.contextmanager
@@ -157,11 +159,16 @@ class Evaluator:
 
     def _restart(self) -> None:
         """Start over with a new zygote, after one was lost."""
+        self._refuse_if_closed()
         for runner in self._spares:
             runner.close()
         self._spares.clear()
         self._zygote.close()
         self._zygote = self._start_zygote()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise RunnerLost("the evaluator was closed; what it judged at that time has no verdict")
 
     # Judging
 
@@ -177,7 +184,13 @@ class Evaluator:
             return self._verify(runners, source, _new_seed(seed), stages)[0]
 
     def evaluate(
-        self, source: str, *, incumbent: str | None = None, seed: int | None = None, compiled: bool = False
+        self,
+        source: str,
+        *,
+        incumbent: str | None = None,
+        seed: int | None = None,
+        compiled: bool = False,
+        stages: Sequence[Stage] | None = None,
     ) -> Evaluation:
         """Verify a candidate and, if it is right, time it beside the incumbent and PyTorch.
 
@@ -186,12 +199,13 @@ class Evaluator:
             incumbent: The text of the best kernel so far; None for the first one.
             seed: Of all inputs; a random one when None.
             compiled: Time ``torch.compile`` of PyTorch's baseline too.
+            stages: The verification stages to run before; all when None.
         """
         begin = time.perf_counter()
         seed = _new_seed(seed)
         with self._lock:
             with self._runners(self._runner_count) as runners:
-                verdict, trial = self._verify(runners, source, seed, None)
+                verdict, trial = self._verify(runners, source, seed, stages)
                 if trial is None or not verdict.accepted:
                     return Evaluation(verdict=verdict, seconds=time.perf_counter() - begin)
                 verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled)
@@ -232,9 +246,8 @@ class Evaluator:
     def _verify(
         self, runners: Sequence[Runner], source: str, seed: int, only: Sequence[Stage] | None
     ) -> tuple[Verdict, Trial | None]:
-        self._check_backend(source)
         with device_lock(self.device) if self.device.is_gpu else contextlib.nullcontext():
-            verdict, trial = stages.verify(
+            verdict, trial = verification.verify(
                 runners,
                 source,
                 self.spec,
@@ -244,20 +257,9 @@ class Evaluator:
                 only=only,
                 progress=self._progress,
             )
+        self._refuse_if_closed()
         details = {"seed": seed, "isolation": self._zygote.level, **runners[0].facts, **_harness_facts()}
         return dataclasses.replace(verdict, device=str(self.device), details=details), trial
-
-    def _check_backend(self, source: str) -> None:
-        try:
-            backend = backends.of(source)
-        except InvalidKernel:
-            return  # the verdict will say so
-        if backend == "cuda" and self.device.kind != "cuda":
-            raise BackendUnavailable(
-                f"a CUDA C++ kernel runs on an NVIDIA GPU only, and the device is {self.device}; pass --device cuda"
-            )
-        if backend == "cpp" and self.device.is_gpu:
-            raise BackendUnavailable(f"a C++ kernel runs on a CPU, and the device is {self.device}; pass --device cpu")
 
     # Timing
 
@@ -267,7 +269,7 @@ class Evaluator:
             "op": "load",
             "role": role,
             "source": source,
-            "inputs": stages.input_count(self.spec),
+            "inputs": verification.input_count(self.spec),
             "options": names,
         }
         try:
@@ -318,6 +320,7 @@ class Evaluator:
             trial.inspect()
         except (RunnerDied, TimingFailed) as error:
             trial.add_finding("failed_when_timed", str(error))
+        self._refuse_if_closed()
         new = tuple(finding for key, finding in trial.findings.items() if key not in known)
         if new:
             return _rejected(verdict, new), measurement
@@ -333,13 +336,13 @@ class Evaluator:
             return self._measure(trial, verdict, incumbent, seed, False)
 
     def close(self) -> None:
-        """End the zygote and all runners."""
+        """End the zygote and all runners; a call that is under way in another thread raises `RunnerLost`."""
+        self._closed = True
+        self._zygote.close()
         with self._lock:
-            self._closed = True
             for runner in self._spares:
                 runner.close()
             self._spares.clear()
-            self._zygote.close()
 
     def __enter__(self) -> Evaluator:
         return self

@@ -36,8 +36,8 @@ class TimingSettings:
         batch_rounds: Rounds between two looks at the interval.
         least_batches: Batches taken in any case; the inputs are rewritten in place between batches.
         seconds: Sampling goes on at most this long for each timing case.
-        half_width: Sampling ends when the interval of every speedup is at most this wide, relatively,
-            to either side.
+        half_width: Sampling ends when the interval of the speedup over the incumbent (over every other
+            contestant, if there is none) is at most this wide, relatively, to either side.
         call_rounds: Samples of the time that a caller sees.
     """
 
@@ -222,12 +222,12 @@ class _CaseTimer:
                 return samples
 
     def _exact_enough(self, samples: Mapping[str, Sequence[float]]) -> bool:
-        for role in self.roles:
-            if role != "candidate":
-                ratio = statistics.speedup(samples["candidate"], samples[role])
-                if max(ratio.high / ratio.value, ratio.value / ratio.low) > 1 + self.settings.half_width:
-                    return False
-        return True
+        widths = [
+            statistics.relative_half_width(samples["candidate"], samples[role])
+            for role in self.roles
+            if role == "incumbent" or "incumbent" not in self.roles and role != "candidate"
+        ]
+        return all(width <= self.settings.half_width for width in widths)
 
     def _check_outputs(self, outputs: Sequence[Mapping[str, Any]], place: Mapping[str, int], batch: int) -> None:
         """Compare the output of a call inside the timed batch with the right answer."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from autokernel.measurement import Ratio
 
-__all__ = ["quantile", "speedup", "weighted_speedup"]
+__all__ = ["quantile", "relative_half_width", "speedup", "weighted_speedup"]
 
 RESAMPLES = 2000
 
@@ -58,6 +58,20 @@ def weighted_speedup(
         draws += weight / total * (-sample).exp()
     ends = (1 / draws).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
     return Ratio(1 / centre, float(ends[0]), float(ends[1]))
+
+
+def relative_half_width(candidate: Sequence[float], other: Sequence[float]) -> float:
+    """How wide the interval of a speedup is to either side, quickly: from order statistics.
+
+    The ranks ``n / 2 -+ 0.98 sqrt(n)`` of the sorted ratios bound their median in 95 % of samples.
+    Source: H. David and H. Nagaraja, Order Statistics, 3rd edition, 2003, section 7.1.
+    """
+    ratios = sorted(b / a for a, b in zip(candidate, other, strict=True))
+    count = len(ratios)
+    reach = 0.98 * count**0.5
+    low, high = ratios[max(0, int(count / 2 - reach))], ratios[min(count - 1, int(count / 2 + reach))]
+    middle = ratios[count // 2]
+    return max(high / middle, middle / low) - 1
 
 
 def speedup(candidate: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Ratio:

@@ -12,6 +12,7 @@ is decided by the judge (`paired`).  Units: microseconds per call.
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import time
@@ -33,7 +34,6 @@ def make_timer(
     sets: Sequence[Sequence[Any]],
     options: Mapping[str, Any],
     device: torch.device,
-    untimed: Sequence[str] = (),
 ) -> Timer:
     """Warm the contestants up on every input set and return the timer that fits the device.
 
@@ -42,10 +42,9 @@ def make_timer(
         sets: Input sets, all of the same shapes; consecutive calls use consecutive sets.
         options: Keyword arguments of each call.
         device: Where the inputs are.
-        untimed: Roles that cannot be captured in a graph and are timed by events only.
     """
-    bound = {
-        role: [(lambda f=function, a=tuple(inputs): f(*a, **options)) for inputs in sets]
+    bound: dict[str, list[Callable[[], Any]]] = {
+        role: [functools.partial(function, *inputs, **options) for inputs in sets]
         for role, function in contestants.items()
     }
     for calls in bound.values():
@@ -229,7 +228,6 @@ class GraphTimer(EventTimer):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             outputs = [call() for _ in range(repeats) for call in self.calls[role]]
-        # Only the last round's outputs are kept; the others' memory is reused within the graph.
         return graph, outputs[-len(self.calls[role]) :], len(outputs)
 
     def _replay(self, role: str) -> int:

@@ -21,8 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from autokernel import starters
-from autokernel.evaluator import Evaluator
+from autokernel.evaluator import Evaluator, EvaluatorSettings
 from autokernel.policy import PolicySettings, decide
+from autokernel.verdict import Stage
 
 SPEC = """
 import torch
@@ -106,6 +107,7 @@ def main() -> int:
     parser.add_argument("--percent", type=float, default=3.0)
     parser.add_argument("--op", default="rmsnorm")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--verify", action="store_true", help="all five stages each time, not the smoke stage alone")
     parser.add_argument("--minutes", type=float, default=None, help="stop early after this many minutes")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
@@ -116,7 +118,8 @@ def main() -> int:
             file = Path(folder) / "chain_spec.py"
             file.write_text(SPEC)
             reference = str(file)
-        with Evaluator(reference, device=args.device) as evaluator:
+        settings = EvaluatorSettings(runners=1)
+        with Evaluator(reference, device=args.device, settings=settings) as evaluator:
             gpu = evaluator.device.is_gpu
             candidate, incumbent = _texts(args, gpu)
             return _repeat(evaluator, candidate, incumbent, args)
@@ -133,9 +136,10 @@ def _texts(args: argparse.Namespace, gpu: bool) -> tuple[str, str]:
 def _repeat(evaluator: Evaluator, candidate: str, incumbent: str, args: argparse.Namespace) -> int:
     kept, ratios, seconds, reasons = 0, [], [], []
     begin = time.monotonic()
+    stages = None if args.verify else [Stage.SMOKE]
     for number in range(args.count):
         evaluator.prestart()
-        evaluation = evaluator.evaluate(candidate, incumbent=incumbent)
+        evaluation = evaluator.evaluate(candidate, incumbent=incumbent, stages=stages)
         decision = decide(evaluation, PolicySettings())
         kept += decision.kind == "keep"
         seconds.append(evaluation.seconds)

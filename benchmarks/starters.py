@@ -78,6 +78,7 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="time torch.compile of the baseline too")
     parser.add_argument("--out", type=Path, default=None, help="write all rows as JSON")
     parser.add_argument("--minutes", type=float, default=None, help="start no evaluation after this many minutes")
+    parser.add_argument("--think", type=float, default=0.0, help="seconds between evaluations, an agent's thinking")
     args = parser.parse_args()
     rows = []
     begin = time.monotonic()
@@ -90,7 +91,8 @@ def main() -> int:
                 if args.minutes is not None and time.monotonic() - begin > 60 * args.minutes:
                     print(f"{name} {backend}: not run, {args.minutes:g} minutes are over", flush=True)
                     continue
-                evaluator.prestart()
+                evaluator.prestart()  # as the loop does while the agent thinks
+                time.sleep(args.think)
                 evaluation = evaluator.evaluate(starters.source(name, backend), compiled=args.compile)
                 rows.append(row_of(name, backend, evaluator.dtype, evaluation))
                 print_row(rows[-1])

@@ -124,7 +124,7 @@ class _Runner:
         self.watch = sentinel.Watch()
         self.watch.trap_host_access()
         self.shared_memory = _shared_memory(self.device)
-        self.snapshot: sentinel.Snapshot | None = None
+        self.snapshot = sentinel.Snapshot()
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -150,17 +150,16 @@ class _Runner:
 
     def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Write a kernel's text into the scratch folder and import it under a role."""
-        from autokernel.runner import kernels, sentinel
+        from autokernel.runner import kernels
 
         role = request["role"]
         file = self.scratch / f"{role}.py"
         file.write_text(request["source"])
         self.files[role] = file
         if role == "candidate":
-            self.snapshot = sentinel.Snapshot()
             self.watch.suspect(str(file))
         self.functions[role], backend = kernels.load(file, inputs=request["inputs"], options=request["options"])
-        return {"backend": backend, **self._integrity()}
+        return {"backend": backend, "findings": list(self.watch.findings)}
 
     def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
         """Load the operation's own PyTorch baseline, and if asked its compiled form."""
@@ -218,7 +217,7 @@ class _Runner:
         seconds = _clock() - begin
         peak = self._peak_since(memory)
         problems = self._output_problems(output, [raw for _value, raw in built])
-        answer = {
+        answer: dict[str, Any] = {
             "seconds": seconds,
             "peak_bytes": peak,
             "findings": problems + recorder.trespasses(),
@@ -299,8 +298,7 @@ class _Runner:
         ctypes.memmove(self.base + offset, host.data_ptr(), host.numel() * host.element_size())
 
     def _integrity(self) -> dict[str, Any]:
-        changes = self.snapshot.changes() if self.snapshot is not None else []
-        return {"findings": [*self.watch.findings, *changes]}
+        return {"findings": [*self.watch.findings, *self.snapshot.changes()]}
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -336,15 +334,13 @@ class _Runner:
         from autokernel import timing
 
         contestants = {role: self.functions[role] for role in request["roles"]}
-        self.timer = timing.make_timer(
-            contestants, self.sets, request["options"], self.device, untimed=request.get("untimed", ())
-        )
+        self.timer = timing.make_timer(contestants, self.sets, request["options"], self.device)
         return {"method": self.timer.method, "notes": self.timer.notes, "calls": self.timer.calls_per_sample}
 
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take interleaved samples; also export the outputs of the calls that the judge picked."""
         samples = self.timer.sample(rounds=request["rounds"], seed=request["seed"], keep=request["keep"])
-        outputs = []
+        outputs: list[dict[str, Any]] = []
         for set_index, output in self.timer.kept:
             facts = {"set": set_index}
             if isinstance(output, self.torch.Tensor):

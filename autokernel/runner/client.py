@@ -78,7 +78,7 @@ class Zygote:
         self._control = ours
         search = [str(_ROOT), *[path for path in sys.path if path and path.endswith("-packages")]]
         environment = sandbox.clean_environment(Path(tempfile.gettempdir()), {"PYTHONPATH": os.pathsep.join(search)})
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "autokernel.runner.zygote", str(theirs.fileno()), device],
             pass_fds=[theirs.fileno()],
@@ -156,13 +156,15 @@ class Zygote:
             protocol.send(self._control, {"op": "end", "pid": supervisor})
 
     def close(self) -> None:
-        """End the zygote and every runner it started."""
-        self._control.close()
+        """End the zygote and every runner it started, also while another thread waits for one."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(5)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired:  # still importing
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        self._control.close()
         self._errors.close()
 
     def __enter__(self) -> Zygote:

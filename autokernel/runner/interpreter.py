@@ -2,8 +2,8 @@
 
 The interpreter keeps a bfloat16 value as its bits in a uint16 and hands those bits to NumPy, so a
 dot, a product or a comparison of two bfloat16 blocks computes garbage (triton-lang/triton#11584;
-seen with triton 3.9.0).  Here such operands are widened to float32, which is exact, and the result
-is rounded back to nearest even, as the hardware does.
+seen with triton 3.9.0), and a cast from float32 truncates.  Here such operands are widened to
+float32, which is exact, and results are rounded to nearest even, as the hardware does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def repair_bfloat16() -> bool:
 
         builder = interpreter.InterpreterBuilder
         handle = interpreter.TensorHandle
-        originals = {name: getattr(builder, name) for name in ("binary_op", "unary_op", "ternary_op", "create_dot")}
+        originals = {
+            name: getattr(builder, name) for name in ("binary_op", "unary_op", "ternary_op", "create_dot", "cast_impl")
+        }
     except (ImportError, AttributeError):
         return False
 
@@ -59,6 +61,12 @@ def repair_bfloat16() -> bool:
     def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
         return originals["create_dot"](self, widen(a), widen(b), d, *rest)
 
+    def cast_impl(self: Any, source: Any, target: Any) -> Any:
+        if target.scalar == tl.bfloat16 and source.data.dtype == np.float32:
+            return narrow(source)  # the original truncates
+        return originals["cast_impl"](self, source, target)
+
+    builder.cast_impl = cast_impl
     builder.binary_op = wrapped("binary_op", 2)
     builder.unary_op = wrapped("unary_op", 1)
     builder.ternary_op = wrapped("ternary_op", 3)

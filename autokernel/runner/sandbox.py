@@ -5,7 +5,9 @@ Three levels, the strongest that the system allows is taken:
 ``namespaces``  own user, process, network, mount and IPC namespace: no network, no other process
                 visible, file system read-only outside the scratch folder, home folders empty,
                 capabilities dropped.  Killing the first process kills all that it started.
-``landlock``    no namespaces, but the kernel's Landlock forbids writing outside the scratch folder.
+``landlock``    no namespaces, but the kernel's Landlock forbids writing outside the scratch folder and,
+                from ABI 4 (Linux 6.7), TCP, from ABI 6 (6.12), signals to other processes.  Files can be
+                read, other processes be seen, and UDP is open.
 ``process``     only what every level has: own session, resource limits, a clean environment, a
                 supervisor that is the reaper of everything the candidate starts.
 
@@ -21,6 +23,7 @@ import os
 import platform
 import resource
 import signal
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -75,6 +78,7 @@ def level() -> str:
 
 
 def _works(name: str) -> bool:
+    scratch = Path(tempfile.mkdtemp(prefix="autokernel-probe-"))
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -83,17 +87,19 @@ def _works(name: str) -> bool:
                 isolate()
                 inner = os.fork()
                 if inner == 0:
-                    confine_files("namespaces", Path("/tmp"), ())
+                    confine_files("namespaces", scratch, ())
                     os._exit(0)
                 status = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
             else:
                 drop_privileges()
-                confine_files("landlock", Path("/tmp"), ())
+                confine_files("landlock", scratch, ())
                 status = 0
         except Exception:
             status = 1
         os._exit(1 if status else 0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    works = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    scratch.rmdir()
+    return works
 
 
 def clean_environment(scratch: Path, extra: dict[str, str]) -> dict[str, str]:
@@ -163,7 +169,7 @@ def _set_read_only(path: str, on: bool, recursive: bool) -> None:
 
 def _read_only_mounts(scratch: Path, needed: list[Path]) -> None:
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    _mount(str(scratch), str(scratch), None, _MS_BIND)
+    _mount(str(scratch), str(scratch), None, _MS_BIND | _MS_REC)
     _set_read_only("/", True, recursive=True)
     _set_read_only(str(scratch), False, recursive=False)
     try:
@@ -172,6 +178,10 @@ def _read_only_mounts(scratch: Path, needed: list[Path]) -> None:
         pass
     for home in {Path("/root"), Path.home(), Path(os.path.expanduser("~"))}:
         _hide(home, [scratch, *needed])
+    for entry in Path("/dev").iterdir():
+        # A read-only mount does not keep its owner from writing a disk through its device.
+        if not entry.is_symlink() and entry.is_block_device() and os.access(entry, os.R_OK | os.W_OK):
+            _mount("/dev/null", str(entry), None, _MS_BIND)
 
 
 def _hide(folder: Path, needed: list[Path]) -> None:
@@ -196,27 +206,45 @@ def _hide(folder: Path, needed: list[Path]) -> None:
         pass
 
 
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+
 def _landlock(scratch: Path) -> None:
-    """Forbid every write and creation outside ``scratch`` and /dev.  Source: landlock(7), ABI 1."""
-    writes = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+    """Forbid every write and creation outside ``scratch`` and devices; where the kernel can, TCP and signals too.
 
-    class RulesetAttr(ctypes.Structure):
-        _fields_ = [("handled_access_fs", ctypes.c_uint64)]
-
-    class PathBeneath(ctypes.Structure):
-        _pack_ = 1
-        _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
-
+    Compilers' caches rename files from one folder to another, so a kernel that knows no such right
+    (ABI 1) will not do.  Source: landlock(7).
+    """
     libc = _libc()
-    attributes = RulesetAttr(writes)
-    ruleset = libc.syscall(
-        ctypes.c_long(_SYS_LANDLOCK_CREATE), ctypes.byref(attributes), ctypes.c_size_t(8), ctypes.c_uint(0)
-    )
+    create, no_size = ctypes.c_long(_SYS_LANDLOCK_CREATE), ctypes.c_size_t(0)
+    abi = libc.syscall(create, None, no_size, ctypes.c_uint(1))  # LANDLOCK_CREATE_RULESET_VERSION
+    if abi < 2:
+        raise OSError(ctypes.get_errno(), f"landlock ABI {abi}; 2 is needed")
+    writes = sum(1 << bit for bit in (1, *range(4, 14)))  # write, remove, make each kind of file, rename across
+    if abi >= 3:
+        writes |= 1 << 14  # truncate
+    attributes = _RulesetAttr(writes, 0b11 if abi >= 4 else 0, 0b11 if abi >= 6 else 0)
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
+    ruleset = libc.syscall(create, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint(0))
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
-    for folder in (scratch, Path("/dev")):
-        parent = os.open(folder, os.O_PATH)
-        rule = PathBeneath(writes, parent)
+    into_files = writes & (1 << 1 | 1 << 14)
+    devices = [entry for entry in Path("/dev").iterdir() if not entry.is_symlink() and not entry.is_block_device()]
+    for place, rights in [
+        (scratch, writes),
+        *[(entry, writes if entry.name == "shm" else into_files) for entry in devices],
+    ]:
+        try:
+            parent = os.open(place, os.O_PATH)
+        except OSError:  # a device that has gone
+            continue
+        rule = _PathBeneath(rights, parent)
         result = libc.syscall(
             ctypes.c_long(_SYS_LANDLOCK_ADD),
             ctypes.c_int(ruleset),
@@ -224,9 +252,9 @@ def _landlock(scratch: Path) -> None:
             ctypes.byref(rule),
             ctypes.c_uint(0),
         )
-        _check(result, f"landlock_add_rule {folder}")
+        _check(result, f"landlock_add_rule {place}")
         os.close(parent)
-    _check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _check(
         libc.syscall(ctypes.c_long(_SYS_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint(0)),
         "landlock_restrict_self",

@@ -269,10 +269,9 @@ class Recorder(TorchDispatchMode):
                 return self._guard(result)
         elif name in ("aten::_to_copy", "aten::copy_", "aten::_local_scalar_dense"):
             self._note_transfer(args, result)
-        elif name not in _MOVES and not getattr(func, "is_view", False):
-            if self._watch.is_responsible(sys._getframe(1)):
-                touched = sum(value.numel() for value in (*args, result) if isinstance(value, torch.Tensor))
-                self.computed[name] = self.computed.get(name, 0) + touched
+        elif name not in _MOVES and not func.is_view and self._watch.is_responsible(sys._getframe(1)):
+            touched = sum(value.numel() for value in (*args, result) if isinstance(value, torch.Tensor))
+            self.computed[name] = self.computed.get(name, 0) + touched
         return result
 
     def _note_transfer(self, args: tuple[Any, ...], result: Any) -> None:

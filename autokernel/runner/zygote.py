@@ -25,7 +25,6 @@ __all__ = ["main"]
 
 def main() -> None:
     """Serve the judge until it closes the socket."""
-    sandbox.die_with_parent()
     control = socket.socket(fileno=int(sys.argv[1]))
     device = sys.argv[2]
     from autokernel.runner import child  # imports torch and triton, once for all runners

@@ -64,8 +64,6 @@ def verify(
             helpers = _load_helpers(runners[1:], trial, source, spec)
         result = _run_stage([trial, *helpers], stage, cases, seed, tell)
         stages.append(result)
-        if stage is Stage.SMOKE and result.status is Status.PASS:
-            trial.inspect()
         for helper in helpers:
             trial.absorb(helper)
         if result.status not in (Status.PASS, Status.SKIP) or trial.findings:
@@ -114,12 +112,12 @@ def input_count(spec: KernelSpec) -> int:
 def _load_helpers(runners: Sequence[Runner], trial: Trial, source: str, spec: KernelSpec) -> list[Trial]:
     """Load the candidate, which has passed the smoke stage, into further runners."""
     helpers = []
-    for runner in runners:
-        loaded = _load(runner, source, spec)
-        if isinstance(loaded, Verdict):
-            trial.add_finding("unreliable_import", f"it was imported once, and then not: {loaded.error}")
-        else:
-            helpers.append(Trial(runner, spec, trial.device, loaded["backend"]))
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(runners))) as pool:
+        for runner, loaded in zip(runners, pool.map(lambda one: _load(one, source, spec), runners), strict=True):
+            if isinstance(loaded, Verdict):
+                trial.add_finding("unreliable_import", f"it was imported once, and then not: {loaded.error}")
+            else:
+                helpers.append(Trial(runner, spec, trial.device, loaded["backend"]))
     return helpers
 
 
