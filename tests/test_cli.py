@@ -60,6 +60,12 @@ def test_help_lists_every_command_and_answers_at_once():
     assert min(seconds) < 0.6  # 0.13 s on a quiet machine
 
 
+def test_the_version_is_the_packages_own():
+    import autokernel as package
+
+    assert autokernel("--version").stdout == f"autokernel {package.__version__}\n"
+
+
 def test_help_imports_neither_torch_nor_rich_tables_nor_git():
     done = run_blocked({"torch", "git", "plotly", "pandas", "numpy", "rich"}, "--help")
 

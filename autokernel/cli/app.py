@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
 
+import autokernel
 from autokernel.cli import deciding, judging, opening, running, viewing
 from autokernel.cli.console import complain
 from autokernel.errors import AutokernelError, UsageError
@@ -38,6 +39,12 @@ class _Commands(typer.core.TyperGroup):
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"autokernel {autokernel.__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     cls=_Commands,
     add_completion=False,
@@ -48,6 +55,17 @@ app = typer.Typer(
     help="Optimise one kernel by verified, measured experiments.",
     epilog="Exit status: 0 done or accepted, 1 rejected, 2 wrong use, 3 failure of AutoKernel, 130 interrupted.",
 )
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 judging.register(app)
 running.register(app)
 deciding.register(app)

@@ -70,5 +70,4 @@ def demo(
     target = RunFolder(run).target
     say(f"{target.operation}, {target.backend}, {target.dtype} on {target.device}: {experiments} experiments in {run}")
     summary = finish(run, drive(run, experiments=experiments, minutes=None, approval=None, quiet=False))
-    show_summary(summary)
-    say(f"figure                       {draw_progress(run)}")
+    show_summary(summary, figure=draw_progress(run))

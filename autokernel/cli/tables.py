@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autokernel.cli.console import console, say, text
@@ -122,7 +123,7 @@ def status_data(status: RunStatus) -> dict[str, Any]:
     }
 
 
-def show_summary(summary: Summary) -> None:
+def show_summary(summary: Summary, figure: Path | None = None) -> None:
     """Print the short table at the end of ``run`` and ``demo``."""
     tally = summary.tally
     pace = f", {summary.seconds_per_experiment:.1f} s each" if summary.seconds_per_experiment else ""
@@ -133,6 +134,7 @@ def show_summary(summary: Summary) -> None:
         ("kept / reverted / rejected", f"{tally.kept} / {tally.reverted} / {tally.rejected}"),
         ("stopped", summary.stopped),
         ("results", summary.results),
+        *([("figure", figure)] if figure is not None else []),
     ]
     console().print(_pairs(rows))
 
