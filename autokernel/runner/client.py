@@ -72,11 +72,12 @@ class Zygote:
 
     def __init__(self, device: str, *, level: str | None = None, needed: Iterable[Path] = ()) -> None:
         self.device = device
-        self._needed = [str(path) for path in (_ROOT, Path(sys.prefix), Path(sys.base_prefix), *needed)]
+        packages = [path for path in sys.path if path and path.endswith("-packages")]
+        self._needed = [str(path) for path in (_ROOT, sys.prefix, sys.base_prefix, *packages, *needed)]
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         self._control = ours
-        search = [str(_ROOT), *[path for path in sys.path if path and path.endswith("-packages")]]
+        search = [str(_ROOT), *packages]
         environment = sandbox.clean_environment(Path(tempfile.gettempdir()), {"PYTHONPATH": os.pathsep.join(search)})
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
@@ -125,6 +126,7 @@ class Zygote:
                 "scratch": str(scratch),
                 "environment": environment,
                 "needed": self._needed,
+                "homes": sandbox.home_folders(),
                 "level": self._level,
                 # The arena's mapping counts as address space, its untouched pages cost nothing.
                 "address_space": limits.memory_bytes + protocol.ARENA_BYTES if self.device == "cpu" else None,

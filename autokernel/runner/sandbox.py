@@ -21,6 +21,7 @@ import ctypes
 import functools
 import os
 import platform
+import pwd
 import resource
 import signal
 import tempfile
@@ -120,6 +121,16 @@ def clean_environment(scratch: Path, extra: dict[str, str]) -> dict[str, str]:
     return {**kept, **private, **extra}
 
 
+def home_folders() -> list[str]:
+    """The home folders of whoever runs this process: by the environment and by the password file."""
+    folders = [os.path.expanduser("~")]
+    try:
+        folders.append(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a user without an entry, as in some containers
+        pass
+    return [folder for folder in folders if os.path.isabs(folder)]
+
+
 def isolate() -> None:
     """Move into new namespaces.  The next process that is forked is the first of its own.
 
@@ -134,16 +145,17 @@ def isolate() -> None:
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
 
 
-def confine_files(name: str, scratch: Path, needed: Iterable[Path]) -> None:
+def confine_files(name: str, scratch: Path, needed: Iterable[Path], homes: Iterable[Path] = ()) -> None:
     """Let this process write only below ``scratch``; under ``namespaces``, also hide home folders.
 
     Args:
         name: The level in force.
         scratch: The only folder that stays writable.
         needed: Files and folders that must stay readable even if they lie in a home folder.
+        homes: Home folders besides root's.
     """
     if name == "namespaces":
-        _read_only_mounts(scratch.resolve(), [path.resolve() for path in needed])
+        _read_only_mounts(scratch.resolve(), [path.resolve() for path in needed], [path.resolve() for path in homes])
     elif name == "landlock":
         _landlock(scratch.resolve())
 
@@ -167,7 +179,7 @@ def _set_read_only(path: str, on: bool, recursive: bool) -> None:
     _check(result, f"mount_setattr {path}")
 
 
-def _read_only_mounts(scratch: Path, needed: list[Path]) -> None:
+def _read_only_mounts(scratch: Path, needed: list[Path], homes: list[Path]) -> None:
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
     _mount(str(scratch), str(scratch), None, _MS_BIND | _MS_REC)
     _set_read_only("/", True, recursive=True)
@@ -176,7 +188,7 @@ def _read_only_mounts(scratch: Path, needed: list[Path]) -> None:
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV)
     except OSError:  # some containers forbid it; then /proc shows the outer processes' names
         pass
-    for home in {Path("/root"), Path.home(), Path(os.path.expanduser("~"))}:
+    for home in {Path("/root"), *homes}:
         _hide(home, [scratch, *needed])
     for entry in Path("/dev").iterdir():
         # A read-only mount does not keep its owner from writing a disk through its device.

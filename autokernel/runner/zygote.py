@@ -145,7 +145,8 @@ def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None
         os.environ.clear()
         os.environ.update(request["environment"])
         # Before any file is opened for writing: a mount with one cannot become read-only.
-        sandbox.confine_files(request["level"], scratch, [Path(path) for path in request["needed"]])
+        needed, homes = ([Path(path) for path in request[name]] for name in ("needed", "homes"))
+        sandbox.confine_files(request["level"], scratch, needed, homes)
         os.chdir(scratch)
         output = os.open(scratch / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, 1)
