@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -45,24 +46,24 @@ def main() -> None:
             protocol.send(control, _reap(request["pid"], request["seconds"]))
         elif request["op"] == "end":
             ending.append(request["pid"])
-            os.kill(request["pid"], signal.SIGKILL)
+            os.kill(request["pid"], signal.SIGTERM)
         ending = [pid for pid in ending if not os.waitpid(pid, os.WNOHANG)[0]]
 
 
 def _reap(pid: int, seconds: float) -> dict[str, Any]:
-    """Wait for a supervisor to end; kill it when the time is over."""
+    """Wait for a supervisor to end; when the time is over have it kill its runner, or else kill it too."""
     deadline = time.monotonic() + seconds
-    killed = False
+    signals = [signal.SIGKILL, signal.SIGTERM]
     while True:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
-            return {"status": None, "killed": killed}
+            return {"status": None}
         if done:
-            return {"status": os.waitstatus_to_exitcode(status), "killed": killed}
-        if time.monotonic() > deadline and not killed:
-            killed = True
-            os.kill(pid, signal.SIGKILL)
+            return {"status": os.waitstatus_to_exitcode(status)}
+        if time.monotonic() > deadline and signals:
+            os.kill(pid, signals.pop())
+            deadline += 5.0
         time.sleep(0.002)
 
 
@@ -80,18 +81,35 @@ def _spawn(request: dict[str, Any], fds: list[int], control: socket.socket, devi
 
 
 def _supervise(request: dict[str, Any], fds: list[int], writer: int, device: str) -> None:
-    """Become the supervisor: isolate, fork the runner, reap everything, end with its status."""
+    """Become the supervisor: isolate, fork the runner, reap everything, end with its status.
+
+    SIGTERM, which also comes when the zygote ends, has it kill the runner first.
+    """
     status = 1
+    runner = 0
+    told_to_end = False
+
+    def end(_number: int, _frame: Any) -> None:
+        nonlocal told_to_end
+        told_to_end = True
+        if runner:
+            os.kill(runner, signal.SIGKILL)  # not reaped yet, so the id is still the runner's
+
     try:
         os.setsid()
-        sandbox.die_with_parent()
+        signal.signal(signal.SIGTERM, end)
+        sandbox.die_with_parent(signal.SIGTERM)
         sandbox.become_reaper()
         if request["level"] == "namespaces":
             sandbox.isolate()
-        runner = os.fork()
-        if runner == 0:
+        forked = os.fork()
+        if forked == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.close(writer)
             _become_runner(request, fds, device)
+        runner = forked
+        if told_to_end:
+            os.kill(runner, signal.SIGKILL)
         for fd in fds:
             os.close(fd)
         os.write(writer, f"{runner}\n".encode())
@@ -99,6 +117,7 @@ def _supervise(request: dict[str, Any], fds: list[int], writer: int, device: str
         while True:
             pid, raw = os.waitpid(-1, 0)
             if pid == runner:
+                runner = 0
                 status = os.waitstatus_to_exitcode(raw)
                 break
         _end_orphans()
@@ -148,6 +167,7 @@ def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None
         needed, homes = ([Path(path) for path in request[name]] for name in ("needed", "homes"))
         sandbox.confine_files(request["level"], scratch, needed, homes)
         os.chdir(scratch)
+        tempfile.tempdir = None  # the zygote may have settled on a folder that is read-only here
         output = os.open(scratch / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, 1)
         os.dup2(output, 2)
