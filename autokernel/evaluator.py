@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import os
 import platform
@@ -17,9 +18,9 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from autokernel import ops, paired
 from autokernel.errors import RunnerLost, UsageError
@@ -64,7 +65,8 @@ class Evaluation:
 
     Attributes:
         verdict: Right or wrong.
-        measurement: The paired timing, if it was accepted.
+        measurement: The paired timing, if it was accepted; None for a Triton kernel on a CPU, because
+            the interpreter's time says nothing about a speed.
         confirmation: A second one, in a new process on fresh inputs, if the first was promising.
         seconds: The whole evaluation.
     """
@@ -73,6 +75,27 @@ class Evaluation:
     measurement: Measurement | None = None
     confirmation: Measurement | None = None
     seconds: float = 0.0
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _again_if_lost(
+    judge: Callable[Concatenate[Evaluator, _P], _R],
+) -> Callable[Concatenate[Evaluator, _P], _R]:
+    """Judge once more, with a new zygote, when the old one was lost on the way."""
+
+    @functools.wraps(judge)
+    def method(self: Evaluator, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with self._lock:
+            try:
+                return judge(self, *args, **kwargs)
+            except RunnerLost:
+                self._restart()
+                return judge(self, *args, **kwargs)
+
+    return method
 
 
 class Evaluator:
@@ -172,6 +195,7 @@ class Evaluator:
 
     # Judging
 
+    @_again_if_lost
     def verify(self, source: str, *, seed: int | None = None, stages: Sequence[Stage] | None = None) -> Verdict:
         """Judge whether a candidate is right.
 
@@ -180,9 +204,10 @@ class Evaluator:
             seed: Of all inputs; a random one when None.  It is kept in the verdict's details.
             stages: The stages to run; all when None.
         """
-        with self._lock, self._runners(self._runner_count) as runners:
+        with self._runners(self._runner_count) as runners:
             return self._verify(runners, source, _new_seed(seed), stages)[0]
 
+    @_again_if_lost
     def evaluate(
         self,
         source: str,
@@ -203,15 +228,14 @@ class Evaluator:
         """
         begin = time.perf_counter()
         seed = _new_seed(seed)
-        with self._lock:
-            with self._runners(self._runner_count) as runners:
-                verdict, trial = self._verify(runners, source, seed, stages)
-                if trial is None or not verdict.accepted:
-                    return Evaluation(verdict=verdict, seconds=time.perf_counter() - begin)
-                verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled)
-            confirmation = None
-            if measurement is not None and self._is_promising(measurement):
-                verdict, confirmation = self._confirm(source, verdict, incumbent, derived_seed(seed, "confirm"))
+        with self._runners(self._runner_count) as runners:
+            verdict, trial = self._verify(runners, source, seed, stages)
+            if trial is None or not verdict.accepted:
+                return Evaluation(verdict=verdict, seconds=time.perf_counter() - begin)
+            verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled)
+        confirmation = None
+        if measurement is not None and self._is_promising(measurement):
+            verdict, confirmation = self._confirm(source, verdict, incumbent, derived_seed(seed, "confirm"))
         return Evaluation(
             verdict=verdict,
             measurement=measurement,
@@ -219,6 +243,7 @@ class Evaluator:
             seconds=time.perf_counter() - begin,
         )
 
+    @_again_if_lost
     def measure(
         self, source: str, *, incumbent: str | None = None, seed: int | None = None, compiled: bool = False
     ) -> Measurement:
@@ -227,9 +252,11 @@ class Evaluator:
         Raises:
             UsageError: It cannot be loaded or timed; the message says why.
         """
-        with self._lock, self._runners(1) as (runner,):
+        with self._runners(1) as (runner,):
             answer = self._load(runner, "candidate", source)
             trial = Trial(runner, self.spec, self.device.torch_name, answer["backend"])
+            if trial.interpreted:
+                raise UsageError("a Triton kernel on a CPU runs in the interpreter, whose time is no speed; use a GPU")
             try:
                 measurement = self._time(trial, incumbent, _new_seed(seed), compiled)
             except (RunnerDied, TimingFailed) as error:

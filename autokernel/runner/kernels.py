@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from autokernel import backends
+
 __all__ = ["LoadError", "describe_exception", "load"]
 
 
@@ -66,7 +68,10 @@ def load(file: Path, *, inputs: int, options: list[str]) -> tuple[Callable[..., 
     if not callable(function):
         raise LoadError("contract", "kernel.py defines no function kernel_fn; the runner calls kernel_fn(*inputs)")
     _check_signature(function, inputs, options)
-    return function, str(getattr(module, "BACKEND", "triton"))
+    backend = getattr(module, "BACKEND", "triton")
+    if backend not in backends.NAMES:
+        raise LoadError("contract", f"BACKEND is {backend!r}; it must be one of {', '.join(backends.NAMES)}")
+    return function, backend
 
 
 def _check_signature(function: Callable[..., Any], inputs: int, options: list[str]) -> None:
