@@ -82,7 +82,7 @@ async def repeat(args: argparse.Namespace, root: str) -> None:
         + ", ".join(f"{value:.0f} MB after {number}" for number, value in memory.items())
     )
     for experiment in kept:
-        print(f"kept {experiment.number}: {experiment.speedups.get("incumbent")}")
+        print(f"kept {experiment.number}: {experiment.speedups.get('incumbent')}")
 
 
 def main() -> int:
