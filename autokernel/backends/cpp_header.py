@@ -23,6 +23,9 @@ AUTOKERNEL_CPP_HEADER = r"""
 #include <system_error>
 #include <thread>
 #include <vector>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 struct float16 { uint16_t bits; };
 struct bfloat16 { uint16_t bits; };
@@ -103,9 +106,42 @@ inline float vector_exp(float x) {
     return float_of(select(x != x, bits_of(x), y));
 }
 
+// prefetch(first, n): asks for n elements, which need not exist, to be brought into the second-level cache.
+template <typename T> inline void prefetch(const T* first, int64_t n) {
+    const char* bytes = (const char*)first;
+    for (int64_t i = 0; i < n * int64_t(sizeof(T)); i += 64) __builtin_prefetch(bytes + i, 0, 2);
+}
+
+// copy_streaming(to, from, n): a copy that goes around the caches where the processor can, for what nobody reads soon.
+// parallel_for waits for its end; outside of it, call finish_streaming() before another thread reads.
+template <typename T> inline void copy_streaming(T* to, const T* from, int64_t n) {
+#if defined(__SSE2__)
+    char* target = (char*)to;
+    const char* source = (const char*)from;
+    const int64_t n_bytes = n * sizeof(T);
+    int64_t i = std::min<int64_t>(n_bytes, -(uintptr_t)to % 16);  // streaming stores are aligned
+    std::memcpy(target, source, i);
+    for (; i + 16 <= n_bytes; i += 16)
+        _mm_stream_si128((__m128i*)(target + i), _mm_loadu_si128((const __m128i*)(source + i)));
+    std::memcpy(target + i, source + i, n_bytes - i);
+#else
+    std::memcpy(to, from, n * sizeof(T));
+#endif
+}
+
+inline void finish_streaming() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
 // parallel_for(n, n_threads, [&](int64_t begin, int64_t end) { ... }) splits [0, n) into one range per thread.
 // The ranges depend on n and n_threads only.  All threads have ended when it returns.
-template <typename Body> inline void parallel_for(int64_t n, int n_threads, Body body) {
+template <typename Body> inline void parallel_for(int64_t n, int n_threads, Body range) {
+    const auto body = [&](int64_t begin, int64_t end) {
+        range(begin, end);
+        finish_streaming();
+    };
     const int64_t n_ranges = std::max<int64_t>(1, std::min<int64_t>(n, n_threads));
     std::vector<std::thread> threads;
     threads.reserve(n_ranges);

@@ -161,6 +161,23 @@ def test_the_vectorisable_exp_is_within_two_ulp() -> None:
     assert y[-7].isnan()
 
 
+def test_a_streaming_copy_is_exact_at_every_alignment_and_touches_nothing_else() -> None:
+    source = r"""
+    extern "C" void copy(const float16* x, float16* y, int64_t n) {
+        parallel_for(1, 1, [&](int64_t, int64_t) { prefetch(x, n); copy_streaming(y, x, n); });
+    }
+    """
+    copy = cpp.compile(source).function("copy", "float16*", "float16*", "int64")
+    x = torch.arange(1, 201, dtype=torch.float16)
+    for offset in range(9):
+        for n in (0, 1, 7, 8, 100):
+            y = torch.zeros(220, dtype=torch.float16)
+            copy(x[3 : 3 + n], y[offset : offset + n], n)
+            expected = torch.zeros(220, dtype=torch.float16)
+            expected[offset : offset + n] = x[3 : 3 + n]
+            assert torch.equal(y, expected), (offset, n)
+
+
 def test_arguments_of_the_wrong_kind_are_refused_in_words() -> None:
     function = scale_function()
     x, y = torch.ones(4, 4), torch.empty(4, 4)

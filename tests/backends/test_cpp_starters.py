@@ -18,6 +18,10 @@ MOST_WORK = 1e7  # FLOP of a case; the larger ones are the verifier's business
 TUNED = {
     "LANES = 1": "LANES = 16",
     "NUM_THREADS = 1": "NUM_THREADS = 3",
+    "BLOCK_COLS = 64": "BLOCK_COLS = 16",
+    "PREFETCH_ROWS = 0": "PREFETCH_ROWS = 2",
+    "STREAM = False": "STREAM = True",
+    "UNROLL = False": "UNROLL = True",
     "VECTOR_EXP = False": "VECTOR_EXP = True",
     "PAIRS = 1": "PAIRS = 8",
     "TILE_M = 1": "TILE_M = 4",

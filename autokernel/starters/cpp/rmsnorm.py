@@ -3,9 +3,11 @@
     y[m, n] = x[m, n] / sqrt(mean(x[m, :]**2) + eps) * weight[n]
 
 Cost: 4 FLOP and 2 * itemsize bytes per element, so memory bandwidth is the bound.
-Plan: one row after the other; a first pass sums the squares in float32, a second one writes.
-Limit: with LANES = 1 each addition waits for the one before it; one thread.
-Try first: more LANES (16 to 64), then NUM_THREADS; then prefetching the next row, or streaming stores.
+Plan: one row after the other; a first pass sums the squares in float32, a second one scales BLOCK_COLS columns at a
+    time and writes them.
+Limit: with LANES = 1 each addition waits for the one before it; one thread; memory is read in the first pass only
+    and written in the second only.
+Try first: more LANES (16 to 64), NUM_THREADS, STREAM, PREFETCH_ROWS; then two rows at a time.
 """
 
 import torch
@@ -17,24 +19,38 @@ BACKEND = "cpp"
 
 NUM_THREADS = 1
 LANES = 1  # partial sums of a row, which g++ keeps in vector registers
+BLOCK_COLS = 64  # columns that are written together; one of 16, 32, 64, 128, 256, 512
+PREFETCH_ROWS = 0  # while a row is written, the one so many rows below is fetched; one of 0, 1, 2, 4
+STREAM = False  # write around the caches: y is not read here
+UNROLL = False  # let g++ unroll the loops
 
 CPP_SRC = r"""
-template <typename Term> float lane_sum(int64_t n, Term term) {  // of term(0), ..., term(n - 1)
+template <typename T> float sum_of_squares(const T* x, int64_t n) {
     float partial[LANES] = {};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; ++lane) partial[lane] += term(i + lane);
+        for (int lane = 0; lane < LANES; ++lane) partial[lane] += to_float(x[i + lane]) * to_float(x[i + lane]);
     float sum = 0.0f;
     for (int lane = 0; lane < LANES; ++lane) sum += partial[lane];
-    for (; i < n; ++i) sum += term(i);
+    for (; i < n; ++i) sum += to_float(x[i]) * to_float(x[i]);
     return sum;
 }
 
+template <typename T> void scale_block(const T* x, const T* weight, T* y, int64_t n, float scale) {
+    T buffer[BLOCK_COLS];
+    T* out = STREAM ? buffer : y;
+    for (int64_t i = 0; i < n; ++i)
+        out[i] = from_float<T>(to_float(x[i]) * scale * to_float(weight[i]));  // rounded once
+    if (STREAM) copy_streaming(y, buffer, n);
+}
+
 template <typename T> void rms_norm_row(const T* x, const T* weight, T* y, int64_t n_cols, float eps) {
-    const float squares = lane_sum(n_cols, [&](int64_t col) { return to_float(x[col]) * to_float(x[col]); });
-    const float scale = 1.0f / std::sqrt(squares / n_cols + eps);
-    for (int64_t col = 0; col < n_cols; ++col)
-        y[col] = from_float<T>(to_float(x[col]) * scale * to_float(weight[col]));  // rounded once
+    const float scale = 1.0f / std::sqrt(sum_of_squares(x, n_cols) / n_cols + eps);
+    for (int64_t col = 0; col < n_cols; col += BLOCK_COLS) {
+        const int64_t n = std::min<int64_t>(BLOCK_COLS, n_cols - col);
+        if (PREFETCH_ROWS > 0) prefetch(x + col + PREFETCH_ROWS * n_cols, n);
+        scale_block(x + col, weight + col, y + col, n, scale);
+    }
 }
 
 extern "C" void rms_norm(
@@ -49,7 +65,14 @@ extern "C" void rms_norm(
 }
 """
 
-MODULE = cpp.compile(CPP_SRC, defines={"NUM_THREADS": NUM_THREADS, "LANES": LANES})
+DEFINES = {
+    "NUM_THREADS": NUM_THREADS,
+    "LANES": LANES,
+    "BLOCK_COLS": BLOCK_COLS,
+    "PREFETCH_ROWS": PREFETCH_ROWS,
+    "STREAM": STREAM,
+}
+MODULE = cpp.compile(CPP_SRC, defines=DEFINES, flags=["-funroll-loops"] if UNROLL else [])
 rms_norm = MODULE.function("rms_norm", "dtype", "T*", "T*", "T*", "int64", "int64", "float32")
 
 
