@@ -165,14 +165,13 @@ class Evaluator:
 
     @contextlib.contextmanager
     def _runners(self, count: int) -> Iterator[list[Runner]]:
-        """Hand out runners that are up, and end them afterwards."""
+        """Hand out runners, of which the first is up, and end them afterwards."""
         with contextlib.ExitStack() as stack:
             for attempt in range(3):
                 try:
                     self.prestart()
                     runners = [stack.enter_context(self._spares.pop(0)) for _ in range(count)]
-                    for runner in runners:
-                        runner.wait_ready()
+                    runners[0].wait_ready()  # the others come up while the first tries the smoke stage
                     break
                 except RunnerLost:
                     if attempt == 2:

@@ -57,7 +57,7 @@ SPEC = KernelSpec(
         {"B": 2, "M": 3, "N": 65},
     ),
     timing_shapes=({"M": 4096, "N": 4096}, {"M": 2048, "N": 4096}, {"M": 8192, "N": 8192}, {"M": 32768, "N": 4096}),
-    cpu_timing_shapes=({"M": 1024, "N": 4096},),
+    cpu_timing_shapes=({"M": 512, "N": 4096},),
     options=({}, {"eps": 1e-2}),
     fills={
         "zeros": fills.zeros(0),
