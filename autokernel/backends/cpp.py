@@ -47,6 +47,15 @@ _DIAGNOSTIC_FLAGS = ("-fno-diagnostics-show-caret", "-fdiagnostics-color=never",
 _ALLOWED_FLAG = re.compile(
     r"-(O([0-3sg]|fast)?|f(?!plugin|dump|profile)[\w=-]+|m[\w=.,-]+|D\w+(=[\w.+-]*)?|std=[\w+]+)$"
 )
+_FORBIDDEN = frozenset(
+    name.encode()
+    for name in (
+        *("dlopen", "dlmopen", "dlsym", "dlvsym", "dl_iterate_phdr", "system", "popen", "fork", "vfork", "clone"),
+        *("execl", "execlp", "execle", "execv", "execvp", "execvpe", "execve", "posix_spawn", "posix_spawnp"),
+        *("socket", "connect", "bind", "ptrace", "process_vm_readv", "process_vm_writev", "syscall", "mprotect"),
+        *("kill", "open", "open64", "openat", "creat", "fopen", "fopen64", "freopen", "shm_open", "mkfifo"),
+    )
+)
 _MEMORY_LIMIT_KB = 4 * 1024 * 1024
 _CODES = {getattr(torch, name): code for name, code in DTYPE_CODES.items()}
 _SCALARS: dict[str, Any] = {
@@ -224,9 +233,25 @@ def _build(
         _tool([*command, *options, *_DIAGNOSTIC_FLAGS, "-c", "kernel.cpp", "-o", "kernel.o"], work, source, timeout_s)
         link = [*command, "-shared", "-pthread", "-Wl,--no-undefined", "kernel.o", "-o", "kernel.so"]
         _tool(link, work, source, timeout_s)
+        _refuse_trespass(work / "kernel.so")
         toolcache.publish(work / "kernel.so", target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _refuse_trespass(library: Path) -> None:
+    """Refuse code that would load libraries, start processes, open files or reach the network.
+
+    The linker resolves a kernel against the C and C++ runtime only, so no other library can be called
+    by name; what remains is to look one up while running.  Names of imported functions stand in the
+    file between zero bytes.
+    """
+    imported = set(library.read_bytes().split(b"\0")) & _FORBIDDEN
+    if imported:
+        names = ", ".join(sorted(name.decode() for name in imported))
+        raise CompileError(
+            f"CPP_SRC uses {names}; a kernel computes and has no use for libraries, processes, files or sockets"
+        )
 
 
 def _tool(arguments: Sequence[str], work: Path, source: str, timeout_s: float) -> None:
