@@ -11,11 +11,13 @@ arena, in bytes.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from autokernel.runner import protocol
 __all__ = ["preload", "serve"]
 
 _clock = time.perf_counter
+_thread_count: Callable[[], int] = _thread._count
 
 
 def preload(device: str) -> None:
@@ -100,6 +103,12 @@ def _shared_memory(device: Any) -> Any:
     return memory
 
 
+def _new_threads(before: int) -> list[tuple[str, str]]:
+    """A finding if more Python threads run now than ``before``."""
+    new = _thread_count() - before
+    return [("thread_left", f"{new} threads that the candidate started run on")] if new > 0 else []
+
+
 class _Runner:
     def __init__(self, arena: protocol.Arena, device: str, scratch: Path) -> None:
         import torch
@@ -158,8 +167,9 @@ class _Runner:
         self.files[role] = file
         if role == "candidate":
             self.watch.suspect(str(file))
+        threads = _thread_count()
         self.functions[role], backend = kernels.load(file, inputs=request["inputs"], options=request["options"])
-        return {"backend": backend, "findings": list(self.watch.findings)}
+        return {"backend": backend, "findings": [*self.watch.findings, *_new_threads(threads)]}
 
     def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
         """Load the operation's own PyTorch baseline, and if asked its compiled form."""
@@ -207,6 +217,7 @@ class _Runner:
         memory = self._memory()
         if self.shared_memory is not None and request["poison"] is not None:
             self.shared_memory.fill(request["poison"])
+        threads = _thread_count()
         begin = _clock()
         if request["observe"]:
             with recorder:
@@ -220,7 +231,7 @@ class _Runner:
         answer: dict[str, Any] = {
             "seconds": seconds,
             "peak_bytes": peak,
-            "findings": problems + recorder.trespasses(),
+            "findings": problems + recorder.trespasses() + _new_threads(threads),
             "computed": recorder.computed,
             "host_elements": recorder.host_elements + self.watch.host_elements,
             "device_bytes": int(torch.cuda.memory_allocated()) if self.device.type == "cuda" else 0,
@@ -268,7 +279,7 @@ class _Runner:
         attributes = sorted(vars(output))
         if attributes:
             found.append(("instance_attributes", f"the output carries attributes of its own: {attributes[:8]}"))
-        if torch.Tensor.numel(output) == 0:
+        if output.layout is not torch.strided or torch.Tensor.numel(output) == 0:
             return found
         storage = torch.Tensor.untyped_storage(output)
         begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -279,16 +290,17 @@ class _Runner:
 
     def _export(self, output: Any, place: dict[str, Any]) -> dict[str, Any]:
         torch = self.torch
-        contiguous = torch.Tensor.contiguous(torch.Tensor.detach(output))
-        count = contiguous.numel() * contiguous.element_size()
         facts = {
             "dtype": str(output.dtype).removeprefix("torch."),
             "size": list(output.shape),
             "device": output.device.type,
-            "bytes": count,
+            "layout": str(output.layout).removeprefix("torch."),
+            "bytes": output.numel() * output.element_size(),
         }
-        if count <= place["capacity"] and output.layout is torch.strided:
-            self._write(contiguous.reshape(-1).view(torch.uint8) if count else contiguous, place["offset"])
+        readable = output.layout is torch.strided and output.device.type == self.device.type
+        if readable and facts["bytes"] <= place["capacity"]:
+            contiguous = torch.Tensor.contiguous(torch.Tensor.detach(output))
+            self._write(contiguous.reshape(-1).view(torch.uint8) if facts["bytes"] else contiguous, place["offset"])
         return facts
 
     def _write(self, value: Any, offset: int) -> None:

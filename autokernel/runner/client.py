@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import select
 import shutil
 import signal
 import socket
@@ -149,13 +150,17 @@ class Zygote:
                 protocol.send(self._control, {"op": "reap", "pid": supervisor, "seconds": seconds})
                 answer, _fds = protocol.receive(self._control, seconds=seconds + 30)
             except (protocol.Closed, protocol.DeadlinePassed):
-                return {"status": None, "killed": True}
+                return {"status": None}
             return dict(answer)
 
     def end(self, supervisor: int) -> None:
         """Kill a supervisor, and with it its runner, without waiting until they are gone."""
         with self._lock, contextlib.suppress(protocol.Closed):
             protocol.send(self._control, {"op": "end", "pid": supervisor})
+
+    def is_alive(self) -> bool:
+        """Whether the zygote's process still runs."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """End the zygote and every runner it started, also while another thread waits for one."""
@@ -200,15 +205,16 @@ class Runner:
         self._dead: RunnerDied | None = None
 
     def wait_ready(self) -> None:
-        """Wait until the runner has its device.
+        """Wait until the runner has its device; it must not have been asked anything yet.
 
         Raises:
-            RunnerLost: It did not come up, which is no candidate's fault.
+            RunnerLost: It did not come up, or has ended since, which is no candidate's fault.
         """
-        if self.facts:
-            return
         try:
-            self.facts, _fds = protocol.receive(self._socket, seconds=self.limits.start_seconds)
+            if not self.facts:
+                self.facts, _fds = protocol.receive(self._socket, seconds=self.limits.start_seconds)
+            if select.select([self._socket], [], [], 0)[0]:
+                raise protocol.Closed("it ended while it waited for a candidate")
         except (protocol.Closed, protocol.DeadlinePassed) as error:
             output = self.output()
             self.close()
@@ -227,10 +233,12 @@ class Runner:
 
         Raises:
             RunnerDied: It ended, was killed by a signal, or passed the deadline and was killed.
+            RunnerLost: It ended because the zygote did, which is no candidate's fault.
         """
         if self._dead is not None:
             raise self._dead
-        self.wait_ready()
+        if not self.facts:
+            self.wait_ready()
         begin = time.monotonic()
         try:
             protocol.send(self._socket, request)
@@ -247,6 +255,8 @@ class Runner:
         except protocol.Closed:
             status = self._end(2.0)
             took = time.monotonic() - begin
+            if not self._zygote.is_alive():
+                raise RunnerLost(f"the runner's zygote ended while the runner was {doing}") from None
             self._dead = RunnerDied(f"{self._how_ended(status)} after {took:.1f} s while {doing}", timed_out=False)
         raise self._dead
 

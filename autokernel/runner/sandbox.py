@@ -295,9 +295,9 @@ def limit_resources(*, address_space: int | None, file_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that forked it ends."""
+    _libc().prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def become_reaper() -> None:

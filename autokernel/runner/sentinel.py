@@ -15,6 +15,7 @@ what must hold even then (values, times) is checked by the judge from outside.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
 import os
@@ -54,6 +55,21 @@ def _callables(namespace: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return found
 
 
+def _classes(module: types.ModuleType) -> list[tuple[str, type]]:
+    """The classes that a module of this package defines: a method can be replaced as a function can."""
+    if not module.__name__.startswith("autokernel."):
+        return []
+    own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
+    return [(f"{module.__name__}.{value.__qualname__}", value) for value in own]
+
+
+def _shadowed(owner: Any) -> set[str]:
+    """Names that, set on ``owner``, would hide an inherited method, or a builtin function from this package."""
+    if isinstance(owner, type):
+        return {name for base in owner.__mro__[1:] for name in vars(base)}
+    return set(vars(builtins)) if owner.__name__.startswith("autokernel.") else set()
+
+
 class Snapshot:
     """The functions and settings of the libraries that a candidate could tamper with."""
 
@@ -67,6 +83,8 @@ class Snapshot:
             if module_name.startswith(_VOLATILE) or (interpreted and module_name.startswith("triton.language")):
                 continue  # these replace functions of their own in the normal course of things
             self._add(module_name, module)
+            for name, value in _classes(module):
+                self._add(name, value)
         for owner in (torch.Tensor, torch.Generator, torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph):
             self._add(f"{owner.__module__}.{owner.__qualname__}", owner)
         self._settings = [read() for _name, read in _SETTINGS]
@@ -85,6 +103,9 @@ class Snapshot:
             for attribute, identity in before.items():
                 if now.get(attribute) != identity:
                     found.append(("patched_function", f"{name}.{attribute} was replaced or removed by the candidate"))
+            new = now.keys() - before.keys()
+            for attribute in sorted(new & _shadowed(owner)) if new else ():
+                found.append(("patched_function", f"{name}.{attribute} was hidden behind another by the candidate"))
         for (what, read), before_value in zip(_SETTINGS, self._settings, strict=True):
             value = read()
             if value != before_value:
@@ -116,7 +137,6 @@ _EVENTS = {
     "os.kill": "process_signalled",
     "os.killpg": "process_signalled",
     "signal.pthread_kill": "process_signalled",
-    "_thread.start_new_thread": "thread_started",
     "sys._getframe": "stack_inspection",
     "sys._current_frames": "stack_inspection",
     "gc.get_objects": "stack_inspection",
@@ -282,7 +302,7 @@ class Recorder(TorchDispatchMode):
 
     def _guard(self, fresh: torch.Tensor) -> torch.Tensor:
         """Return a tensor like ``fresh`` in memory that is poisoned and has guard bands around it."""
-        if fresh.layout is not torch.strided or fresh.numel() == 0 or fresh.is_pinned():
+        if fresh.layout is not torch.strided or fresh.is_meta or fresh.numel() == 0 or fresh.is_pinned():
             return fresh
         itemsize = fresh.element_size()
         span = 1 + sum((size - 1) * stride for size, stride in zip(fresh.shape, fresh.stride(), strict=False))

@@ -10,7 +10,10 @@ with the runner's exit status.  The zygote itself never runs a candidate and nev
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import shutil
 import signal
 import socket
 import sys
@@ -32,22 +35,50 @@ def main() -> None:
 
     child.preload(device)
     protocol.send(control, {"ready": True, "level": sandbox.level()})
-    ending: list[int] = []  # supervisors that were killed and not yet reaped
+    scratches: dict[int, str] = {}  # of every supervisor that the judge has not seen the end of
+    ending: dict[int, float] = {}  # those that were told to end, and until when they have time for it
     while True:
+        while ending and not select.select([control], [], [], 0.02)[0]:
+            _clean_up(ending, scratches)
         try:
             request, fds = protocol.receive(control, max_fds=2)
         except protocol.Closed:
-            os._exit(0)
+            break
         if request["op"] == "spawn":
-            protocol.send(control, _spawn(request, fds, control, device))
+            answer = _spawn(request, fds, control, device)
             for fd in fds:
                 os.close(fd)
+            scratches[answer["supervisor"]] = request["scratch"]
+            protocol.send(control, answer)
         elif request["op"] == "reap":
             protocol.send(control, _reap(request["pid"], request["seconds"]))
+            scratches.pop(request["pid"], None)
         elif request["op"] == "end":
-            ending.append(request["pid"])
-            os.kill(request["pid"], signal.SIGTERM)
-        ending = [pid for pid in ending if not os.waitpid(pid, os.WNOHANG)[0]]
+            _tell_to_end(request["pid"], ending)
+        _clean_up(ending, scratches)
+    for pid in scratches:
+        if pid not in ending:
+            _tell_to_end(pid, ending)
+    deadline = time.monotonic() + 3.0
+    while ending and time.monotonic() < deadline:
+        _clean_up(ending, scratches)
+        time.sleep(0.002)
+    os._exit(0)
+
+
+def _tell_to_end(pid: int, ending: dict[int, float]) -> None:
+    ending[pid] = time.monotonic() + 2.0
+    os.kill(pid, signal.SIGTERM)
+
+
+def _clean_up(ending: dict[int, float], scratches: dict[int, str]) -> None:
+    """Reap the supervisors that have ended, and remove what their runners wrote until the end."""
+    for pid, deadline in list(ending.items()):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            del ending[pid]
+            shutil.rmtree(scratches.pop(pid), ignore_errors=True)
+        elif time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)  # its runner dies with it, by the signal of its parent's death
 
 
 def _reap(pid: int, seconds: float) -> dict[str, Any]:
@@ -92,8 +123,8 @@ def _supervise(request: dict[str, Any], fds: list[int], writer: int, device: str
     def end(_number: int, _frame: Any) -> None:
         nonlocal told_to_end
         told_to_end = True
-        if runner:
-            os.kill(runner, signal.SIGKILL)  # not reaped yet, so the id is still the runner's
+        if runner:  # not reaped yet, so the id is still the runner's
+            os.kill(runner, signal.SIGKILL)
 
     try:
         os.setsid()
@@ -160,6 +191,9 @@ def _end_orphans() -> None:
 def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None:
     status = 1
     try:
+        os.setsid()  # else a signal to its group would reach the supervisor
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # the first to go when memory runs out
         scratch = Path(request["scratch"])
         os.environ.clear()
         os.environ.update(request["environment"])

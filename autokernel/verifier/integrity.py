@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from autokernel.runner.client import RunnerDied
+from autokernel.runner.client import Runner, RunnerDied
 from autokernel.verdict import Finding
 from autokernel.verifier.trial import Trial
 
-__all__ = ["closing_findings"]
+__all__ = ["closing_findings", "output_flood"]
 
 # A kernel may leave small sums or index arithmetic to PyTorch, not the work.
 LIBRARY_SHARE = 0.25
@@ -31,10 +31,15 @@ def closing_findings(trial: Trial) -> Iterator[Finding]:
     yield from _library_work(trial)
     if trial.peak_bytes > EXCESS_BYTES:
         yield Finding("excess_memory", f"one call took {trial.peak_bytes / 1e9:.1f} GB of device memory")
-    output = trial.runner.output_bytes()
-    if output > trial.runner.limits.output_bytes:
-        yield Finding("output_flood", f"{output / 1e6:.1f} MB of text were printed")
+    yield from output_flood(trial.runner)
     yield from _still_running(trial)
+
+
+def output_flood(runner: Runner) -> Iterator[Finding]:
+    """Yield a finding if more was printed than a person would read."""
+    output = runner.output_bytes()
+    if output > runner.limits.output_bytes:
+        yield Finding("output_flood", f"{output / 1e6:.1f} MB of text were printed")
 
 
 def _library_work(trial: Trial) -> Iterator[Finding]:

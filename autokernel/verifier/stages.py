@@ -16,7 +16,7 @@ from autokernel.runner.client import Runner, RunnerDied
 from autokernel.verdict import CaseResult, Finding, Stage, StageResult, Status, Verdict
 from autokernel.verifier import determinism, integrity
 from autokernel.verifier.plan import plan
-from autokernel.verifier.trial import SLOT_BYTES, Trial, dead_case, derived_seed
+from autokernel.verifier.trial import SLOT_BYTES, Trial, derived_seed
 
 __all__ = ["Progress", "input_count", "verify"]
 
@@ -88,11 +88,13 @@ def _load(runner: Runner, source: str, spec: KernelSpec) -> dict[str, Any] | Ver
     try:
         answer = runner.ask(request, seconds=runner.limits.load_seconds, doing="importing kernel.py")
     except RunnerDied as died:
-        case = dead_case(Case(shape=spec.shapes[0], dtype=spec.dtypes[0]), died)
-        return _unloadable(case.status, f"importing kernel.py: {died}", time.perf_counter() - begin)
+        status = Status.TIMEOUT if died.timed_out else Status.CRASH
+        findings = tuple(integrity.output_flood(runner))
+        return _unloadable(status, str(died), time.perf_counter() - begin, findings)
     if answer["ok"]:
         return answer
-    findings = tuple(Finding(str(kind), str(evidence)) for kind, evidence in answer.get("findings", ()))
+    found = (Finding(str(kind), str(evidence)) for kind, evidence in answer.get("findings", ()))
+    findings = (*found, *integrity.output_flood(runner))
     status = Status.FAIL if answer["kind"] == "contract" else Status.CRASH
     return _unloadable(status, answer["error"], time.perf_counter() - begin, findings)
 

@@ -246,6 +246,8 @@ class Trial:
             return f"the output has dtype {facts['dtype']}, expected {' or '.join(sorted(names))}"
         if facts["device"] != self.device.partition(":")[0]:
             return f"the output is on {facts['device']}, expected {self.device}"
+        if facts["layout"] != "strided":
+            return f"the output has the layout {facts['layout']}, expected a dense (strided) tensor"
         return ""
 
     # Judging
