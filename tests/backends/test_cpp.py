@@ -242,3 +242,14 @@ def test_flags_that_flush_subnormals_do_not_reach_the_process() -> None:
 
     assert (torch.tensor([1e-40]) * 1.0).item() != 0.0
     assert float.fromhex("0x1p-1070") * 1.0 != 0.0
+
+
+@pytest.mark.parametrize(
+    ("include", "call"),
+    [("dlfcn.h", 'dlsym(RTLD_DEFAULT, "cblas_sgemm")'), ("stdlib.h", 'system("true")'), ("stdio.h", 'fopen("x", "w")')],
+)
+def test_code_that_reaches_beyond_its_computation_is_refused(include: str, call: str) -> None:
+    name = call.partition("(")[0]
+
+    with pytest.raises(CompileError, match=f"CPP_SRC uses {name}; a kernel computes"):
+        cpp.compile(f'#include <{include}>\nextern "C" void* reach() {{ return (void*)(uintptr_t){call}; }}')
