@@ -1,243 +1,233 @@
-"""The offline agent: changes one declared constant at a time and climbs from the best kernel.
+"""The offline agent: looks for better values of a kernel's declared constants, from what was measured.
 
-A kernel declares its tunable constants at the top of the module in capitals (``NUM_WARPS = 4``); a
-comment ``# tune: 1, 2, 4`` beside one lists its values.  The agent tries the nearest values of each
-constant of the best kernel, first further along the change that was kept last, then values further
-away, then pairs of changes.  No text is judged twice, and nothing is kept in memory, so a run that
-was interrupted goes on where it was.  Needs no key and no network.
+What is known about a constant is the measured ratio between kernels that differ in nothing else,
+chained to all its values that were ever tried.  From it the agent predicts each change of the best
+kernel: a value that was tried brings what it brought; a value further on brings half of what the
+steps before it brought; a constant that was never changed is assumed to matter a little, and one that
+moved nothing is assumed to go on so.  The most promising change is proposed: of one constant of the
+best kernel, of two, or of one constant of the second best kernel.  So it first tries every constant
+once, in leaps, then follows those that move most, then combines.
+
+No text is judged twice.  Nothing is kept that the run folder does not hold, so a run that was
+interrupted goes on where it was.  Needs no key and no network.
+
+What it is worth: ``python benchmarks/search.py`` lets it and a random search look for the best kernel
+among measured ones; the figures are in docs/search.md.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import itertools
-import os
+import math
 import random
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
+from autokernel.agents.constants import Tunable, Value, replace, skeleton, tunables
 from autokernel.agents.protocol import Context, Exhausted, Proposal
 from autokernel.history import blob_id
 
-__all__ = ["SearchAgent", "Tunable", "replace", "tunables"]
+__all__ = ["SearchAgent"]
 
-_TUNE = re.compile(r"#\s*tune:\s*(.+?)\s*$")
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*$")
-_NOT_TUNED = ("KERNEL_TYPE", "BACKEND")
-_REACH = 3  # how many steps away from the best kernel's value are tried
-Value = int | float | bool | str
+_MOST_IDLE = 60  # texts judged since the best kernel, after which its neighbourhood counts as searched
+_UNTRIED = 0.1  # assumed gain, as a logarithm, of changing a constant for the first time
+_NOISE = 0.01  # a smaller change of the time, as a logarithm, shows nothing
+_FAILED = -1.0  # stands for the gain of what verification rejected
+Point = Mapping[str, Value]
 
 
 @dataclasses.dataclass(frozen=True)
-class Tunable:
-    """A constant that may be changed.
+class _Trial:
+    """A judged kernel of the same skeleton: its constants, and its speed relative to the best (logarithm)."""
 
-    Attributes:
-        name: Its name.
-        value: Its value in the text.
-        start: Where the value stands in the UTF-8 text, in bytes.
-        stop: Where it ends.
-        choices: All values to try, ``value`` among them, in order.
-    """
+    number: int
+    point: Point
+    score: float
+    passed: bool
 
-    name: str
+
+@dataclasses.dataclass(frozen=True)
+class _Change:
+    """A change of one constant, the gain that is predicted (logarithm), and why."""
+
+    tunable: Tunable
     value: Value
-    start: int
-    stop: int
-    choices: tuple[Value, ...]
+    gain: float
+    why: str
+    tried: bool
 
-    def near(self, steps: int) -> tuple[Value, ...]:
-        """The values ``steps`` up and down the list, those that there are."""
-        here = self.choices.index(self.value)
-        return tuple(self.choices[i] for i in (here + steps, here - steps) if 0 <= i < len(self.choices))
+    def __str__(self) -> str:
+        return f"{self.tunable.name} {self.tunable.value} -> {self.value}"
 
-
-def tunables(source: str, *, cores: int | None = None) -> tuple[Tunable, ...]:
-    """Find the tunable constants of a kernel's text; none if it is no Python.
-
-    Args:
-        source: The text.
-        cores: Most threads to try; the number of this machine's when None.
-
-    >>> [(one.name, one.value, one.choices) for one in tunables("NUM_STAGES = 2\\nBM = 64  # tune: 32, 64")]
-    [('NUM_STAGES', 2, (1, 2, 3, 4, 5, 6, 7, 8)), ('BM', 64, (32, 64))]
-    """
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return ()
-    lines = source.encode("utf-8", "replace").splitlines(keepends=True)
-    starts = [0, *itertools.accumulate(len(line) for line in lines)]
-    found = []
-    for node in body:
-        name, expression = _assignment(node)
-        if not _NAME.match(name) or name in _NOT_TUNED or expression is None or expression.end_lineno is None:
-            continue
-        line = lines[expression.end_lineno - 1].decode("utf-8", "replace")
-        value = _literal(expression)
-        choices = _choices(name, value, line, cores or os.cpu_count() or 1)
-        if value is None or len(choices) < 2:
-            continue
-        start = starts[expression.lineno - 1] + expression.col_offset
-        stop = starts[expression.end_lineno - 1] + (expression.end_col_offset or 0)
-        found.append(Tunable(name, value, start, stop, choices))
-    return tuple(found)
-
-
-def replace(source: str, changes: Sequence[tuple[Tunable, Value]]) -> str:
-    """Return the text with other values for some of its constants.
-
-    >>> (warps,) = tunables("NUM_WARPS = 4\\n")
-    >>> replace("NUM_WARPS = 4\\n", [(warps, 8)])
-    'NUM_WARPS = 8\\n'
-    """
-    raw = source.encode("utf-8", "replace")
-    for tunable, value in sorted(changes, key=lambda change: change[0].start, reverse=True):
-        raw = raw[: tunable.start] + repr(value).encode() + raw[tunable.stop :]
-    return raw.decode()
+    @property
+    def hypothesis(self) -> str:
+        return f"{self}: {_times(self.gain)} expected, {self.why}"
 
 
 class SearchAgent:
-    """Hill climbing over the declared constants, the same for the same seed and history.
+    """Proposes the change of constants that promises most; the same for the same seed and history.
 
     Args:
-        seed: Decides the order in which constants are tried.
+        seed: Decides between changes that promise the same.
     """
 
     name = "search"
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
+        self._sources: dict[int, str] = {}  # by experiment; they never change
 
     async def propose(self, context: Context) -> Proposal:
-        """Return the next untried neighbour of the best kernel.
+        """Return the most promising kernel that was not judged yet.
 
         Raises:
-            Exhausted: It declares no constants, or all neighbours were judged.
+            Exhausted: The best kernel declares no constants, or its neighbourhood was searched.
         """
-        found = list(tunables(context.kernel))
-        if not found:
+        space = tunables(context.kernel)
+        if not space:
             raise Exhausted(
-                "the best kernel declares no constants to change; write them at the top of the module in capitals, "
-                "such as BLOCK_SIZE = 1024"
+                "the best kernel declares no constants to change; write them at the top of the module in capitals "
+                "and use them below, such as BLOCK_SIZE = 1024"
             )
+        names = ", ".join(tunable.name for tunable in space)
+        best = context.best.number
+        idle = sum(one.number > best for one in context.experiments)
+        if idle < _MOST_IDLE:
+            for source, hypothesis in self._ranked(context, space):
+                if blob_id(source) not in context.judged:
+                    return Proposal(source=source, hypothesis=hypothesis)
+        raise Exhausted(
+            f"the neighbourhood of experiment {best} was searched: {idle} kernels since (constants: {names})"
+        )
+
+    def _ranked(self, context: Context, space: Sequence[Tunable]) -> list[tuple[str, str]]:
+        """Texts with their hypotheses, the most promising first."""
+        trials = self._trials(context, space)
+        here = {tunable.name: tunable.value for tunable in space}
+        effects = {name: _effects(name, here, trials) for name in here}
+        changes = [change for tunable in space for change in _changes(tunable, effects[tunable.name])]
+        found = [(one.gain, replace(context.kernel, [(one.tunable, one.value)]), one.hypothesis) for one in changes]
+        for one, two in _pairs(changes):
+            source = replace(context.kernel, [(one.tunable, one.value), (two.tunable, two.value)])
+            gain = one.gain + two.gain
+            found.append((gain, source, f"{one} and {two}: {_times(gain)} expected, what each brought alone"))
+        found += self._from_second_best(context, trials, effects)
         random.Random(self._seed).shuffle(found)
-        momentum = _momentum(context, found)
-        tried = set(context.judged)
-        for changes in itertools.chain(momentum, _neighbours(found)):
-            source = replace(context.kernel, changes)
-            if blob_id(source) not in tried:
-                return Proposal(source=source, hypothesis=_hypothesis(changes, context.best.number))
-        names = ", ".join(tunable.name for tunable in found)
-        raise Exhausted(f"every neighbour of experiment {context.best.number} was judged (constants: {names})")
+        return [(source, hypothesis) for _gain, source, hypothesis in sorted(found, key=lambda entry: -entry[0])]
+
+    def _from_second_best(
+        self, context: Context, trials: Sequence[_Trial], effects: Mapping[str, Mapping[Value, float]]
+    ) -> Iterator[tuple[float, str, str]]:
+        """The changes of one constant of the second best kernel, which come after those of the best at equal gain."""
+        others = [trial for trial in trials if trial.passed and trial.number != context.best.number]
+        if not others:
+            return
+        second = max(others, key=lambda trial: trial.score)
+        text = self._source(context, second.number)
+        for tunable in tunables(text):
+            for change in _changes(tunable, effects.get(tunable.name, {})):
+                hypothesis = f"{change.hypothesis}; from experiment {second.number}, the second best"
+                yield second.score + change.gain - _NOISE, replace(text, [(tunable, change.value)]), hypothesis
+
+    def _trials(self, context: Context, space: Sequence[Tunable]) -> list[_Trial]:
+        """The judged kernels that differ from the best in nothing but constants."""
+        shape = skeleton(context.kernel, space)
+        scores: dict[str, float] = {}  # by commit, relative to the baseline
+        trials = []
+        for experiment in context.experiments:
+            ratio = experiment.speedups.get("incumbent")
+            gain = (math.log(ratio.value) if ratio else 0.0) if experiment.passed else _FAILED
+            score = scores[experiment.commit] = scores.get(experiment.parent, 0.0) + gain
+            if ratio is None and experiment.passed and experiment.number > 0:
+                continue  # not measured, so nothing is known
+            text = self._source(context, experiment.number)
+            found = tunables(text)
+            if skeleton(text, found) == shape:
+                point = {tunable.name: tunable.value for tunable in found}
+                trials.append(_Trial(experiment.number, point, score, experiment.passed))
+        best = scores.get(context.best.commit, 0.0)
+        return [dataclasses.replace(trial, score=trial.score - best) for trial in trials]
+
+    def _source(self, context: Context, number: int) -> str:
+        if number not in self._sources:
+            self._sources[number] = context.source(number)
+        return self._sources[number]
 
 
-def _neighbours(found: Sequence[Tunable]) -> Iterator[list[tuple[Tunable, Value]]]:
-    """Sets of changes, nearest first: single steps, single leaps, pairs of single steps."""
-    for steps in range(1, _REACH + 1):
-        for tunable in found:
-            for value in tunable.near(steps):
-                yield [(tunable, value)]
-    for one, two in itertools.combinations(found, 2):
-        for first, second in itertools.product(one.near(1), two.near(1)):
-            yield [(one, first), (two, second)]
+def _effects(name: str, best: Point, trials: Sequence[_Trial]) -> dict[Value, float]:
+    """The gain of each tried value of a constant over the best kernel's value.
+
+    Kernels that differ in this constant only are compared; where there are several such pairs, those
+    that are most like the best kernel count.
+    """
+    links = []
+    for one, two in itertools.combinations(trials, 2):
+        if [key for key in best if one.point[key] != two.point[key]] == [name]:
+            unlike = sum(one.point[key] != best[key] for key in best if key != name)
+            links.append((unlike, one.point[name], two.point[name], two.score - one.score))
+            links.append((unlike, two.point[name], one.point[name], one.score - two.score))
+    links.sort(key=lambda link: link[0])
+    gains: dict[Value, float] = {best[name]: 0.0}
+    while True:
+        reach = ((start, end, gain) for _unlike, start, end, gain in links if start in gains and end not in gains)
+        link = next(reach, None)
+        if link is None:
+            return gains
+        gains[link[1]] = gains[link[0]] + link[2]
 
 
-def _momentum(context: Context, found: Sequence[Tunable]) -> Iterator[list[tuple[Tunable, Value]]]:
-    """One more step in the direction of the change that made the best kernel."""
-    stays = [one for one in context.experiments if one.decision in ("keep", "baseline")]
-    if len(stays) < 2:
-        return
-    before = {one.name: one.value for one in tunables(context.source(stays[-2].number))}
-    for tunable in found:
-        old = before.get(tunable.name)
-        if old is None or old == tunable.value or old not in tunable.choices:
-            continue
-        up = tunable.choices.index(tunable.value) > tunable.choices.index(old)
-        beyond = tunable.choices.index(tunable.value) + (1 if up else -1)
-        if 0 <= beyond < len(tunable.choices):
-            yield [(tunable, tunable.choices[beyond])]
+def _changes(tunable: Tunable, effects: Mapping[Value, float]) -> list[_Change]:
+    """Every other value of a constant, with the gain that the effects of its values let expect."""
+    here = effects.get(tunable.value, 0.0)
+    known = {value: gain - here for value, gain in effects.items()} | {tunable.value: 0.0}
+    changes = []
+    for value in tunable.choices:
+        if value in known and value != tunable.value:
+            changes.append(_Change(tunable, value, known[value], "what it brought before", True))
+        elif value not in known:
+            changes.append(_Change(tunable, value, *_guess(tunable, known, value), False))
+    return changes
 
 
-def _hypothesis(changes: Sequence[tuple[Tunable, Value]], best: int) -> str:
-    words = [f"{tunable.name} {tunable.value} -> {value}" for tunable, value in changes]
-    hints = {_HINTS[tunable.name] for tunable, _ in changes if tunable.name in _HINTS}
-    return f"{', '.join(words)} on experiment {best}" + (f": {'; '.join(sorted(hints))}" if hints else "")
+def _guess(tunable: Tunable, known: Mapping[Value, float], value: Value) -> tuple[float, str]:
+    """The gain of a value that was never tried, and the reason to expect it."""
+    meaning = f" ({tunable.meaning})" if tunable.meaning else ""
+    if not tunable.ordered:
+        return _UNTRIED / len(known), f"not tried yet{meaning}"
+    scale = sorted({*tunable.choices, *known}, key=float)
+    place = {one: index for index, one in enumerate(scale)}
+    at = place[value]
+    nearest = sorted(known, key=lambda one: abs(place[one] - at))
+    below, above = ([one for one in nearest if (place[one] < at) is side] for side in (True, False))
+    sound = [one for one in nearest if known[one] > _FAILED / 2]
+    idle = len(sound) > 1 and max(known[one] for one in sound) - min(known[one] for one in sound) < _NOISE
+    if below and above:
+        low, high = sorted((known[below[0]], known[above[0]]))
+        middle = high if low <= _FAILED / 2 else (low + high) / 2
+        return middle + (0.0 if idle else _NOISE), "between two values that were tried"
+    if known[nearest[0]] <= _FAILED / 2:
+        return known[nearest[0]], "beyond a value that failed or was far slower"
+    away = abs(place[nearest[0]] - at)
+    if len(sound) == 1:
+        leap = 2 if place[tunable.value] in (0, len(scale) - 1) else 1
+        return _UNTRIED / (1 + abs(away - leap)), f"not changed yet{meaning}"
+    if idle:
+        return known[nearest[0]] + (_NOISE / 2 if len(sound) == 2 else 0.0), "it moved nothing so far"
+    rise = known[nearest[0]] - known[sound[1]]
+    slope = rise / abs(place[nearest[0]] - place[sound[1]])
+    steps = min(away, 2) - away / 100  # of leaps that promise the same, the shortest
+    return known[nearest[0]] + slope * (steps / 2 if slope > 0 else away), "going on from the values that were tried"
 
 
-_HINTS = {
-    "NUM_WARPS": "warps per program decide how a tile is shared out and how latency is hidden",
-    "NUM_STAGES": "more load stages hide memory latency, at the price of shared memory",
-    "NUM_THREADS": "threads share the rows, until memory bandwidth is used up",
-    "LANES": "independent partial results let the compiler use vector registers",
-    "UNROLL": "unrolling gives the processor independent work",
-}
+def _pairs(changes: Sequence[_Change]) -> Iterator[tuple[_Change, _Change]]:
+    """Pairs of changes that were tried alone: for each constant the two that brought most."""
+    tried: dict[str, list[_Change]] = {}
+    for change in sorted(changes, key=lambda change: -change.gain):
+        if change.tried:
+            tried.setdefault(change.tunable.name, []).append(change)
+    for one, two in itertools.combinations(tried.values(), 2):
+        yield from itertools.product(one[:2], two[:2])
 
 
-def _assignment(node: ast.stmt) -> tuple[str, ast.expr | None]:
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id, node.value
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return node.target.id, node.value
-    return "", None
-
-
-def _literal(expression: ast.expr) -> Value | None:
-    try:
-        value: Any = ast.literal_eval(expression)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return value if isinstance(value, (bool, int, float, str)) else None
-
-
-def _choices(name: str, value: Value | None, line: str, cores: int) -> tuple[Value, ...]:
-    """The values to try: those of a ``# tune:`` comment, or what makes sense for the name and kind."""
-    listed = _TUNE.search(line)
-    if listed is not None:
-        values = _listed(listed.group(1))
-    elif isinstance(value, bool):
-        values = [False, True]
-    elif isinstance(value, int) and value > 0:
-        values = _integers(name, value, cores)
-    else:
-        return ()
-    if value is not None and not any(_same(value, other) for other in values):
-        values.append(value)
-    if all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values):
-        values.sort(key=float)
-    return tuple(values)
-
-
-def _listed(text: str) -> list[Value]:
-    """The values of a ``# tune:`` comment; a word that is no literal is text."""
-    values: list[Value] = []
-    for word in text.split(","):
-        try:
-            parsed = ast.literal_eval(word.strip())
-        except (ValueError, SyntaxError):
-            parsed = word.strip()
-        if isinstance(parsed, (bool, int, float, str)) and not any(_same(parsed, other) for other in values):
-            values.append(parsed)
-    return values
-
-
-def _integers(name: str, value: int, cores: int) -> list[Value]:
-    if "STAGES" in name:
-        return list(range(1, 9))
-    if "THREADS" in name and value <= cores:
-        return [*_powers(1, cores), *([] if cores & (cores - 1) == 0 else [cores])]
-    if "WARPS" in name:
-        return _powers(1, 32)
-    if value & (value - 1) == 0:
-        return _powers(max(1, value >> 4), min(1 << 20, value << 4))
-    return [size for size in (value // 4, value // 2, value, value * 2, value * 4) if size > 0]
-
-
-def _powers(low: int, high: int) -> list[Value]:
-    return [1 << exponent for exponent in range(low.bit_length() - 1, high.bit_length())]
-
-
-def _same(one: Value, other: Value) -> bool:
-    return type(one) is type(other) and one == other
+def _times(gain: float) -> str:
+    return f"{math.exp(gain):.2f}x"
