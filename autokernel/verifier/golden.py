@@ -35,6 +35,7 @@ ACCUMULATION = 3.0
 ROUNDING = 4.0
 BASELINE_ALLOWANCE = 4.0
 _FLOAT32_ROUNDOFF = 2.0**-24
+_FLOAT64_EXPONENT = 0x7FF << 52
 _SIGNIFICAND_BITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
 
 
@@ -43,9 +44,10 @@ def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
 
     Source: D. Goldberg, ACM Computing Surveys 23(1), 1991, section 1.2.
     """
-    smallest = torch.finfo(dtype).tiny
-    _mantissa, exponent = torch.frexp(value.abs().double().clamp(min=smallest, max=torch.finfo(dtype).max))
-    return torch.ldexp(torch.ones_like(value, dtype=torch.float64), exponent - _SIGNIFICAND_BITS[dtype])
+    facts = torch.finfo(dtype)
+    size = torch.nan_to_num(value.double().abs()).clamp_(min=facts.tiny, max=facts.max)
+    power = size.view(torch.int64).bitwise_and_(_FLOAT64_EXPONENT).view(torch.float64)  # 2**floor(log2(size))
+    return power.mul_(2.0 ** (1 - _SIGNIFICAND_BITS[dtype]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +191,9 @@ def _ratios(actual: Tensor, expected: Golden) -> tuple[Tensor, Tensor, Tensor, T
     spacing = ulp(value, actual.dtype)
     bound = OUT_ULPS[actual.dtype] * spacing + expected.slack
     got = actual.double()
+    error = (got - value).abs_()
+    if error.numel() and bool(torch.isfinite(error.max())) and float(value.abs().max()) <= largest:
+        return error / bound, error, bound, spacing  # all are finite, and fit the dtype
     # A result that does not fit the dtype may be infinite or the largest number.
     target = value.clamp(-largest, largest)
     error = (got - target).abs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -104,6 +105,18 @@ def test_a_baseline_that_gives_nan_raises_no_bound():
     wrong = torch.tensor([1.0 + 16 * torch.finfo(SINGLE).eps])
 
     assert not compare(wrong, exactly(1.0, baseline=torch.tensor([math.nan]))).agrees
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_are_judged_alike_whether_or_not_an_infinity_stands_beside_them(dtype):
+    generator = torch.Generator().manual_seed(0)
+    right = [float(value) for value in torch.randn(500, generator=generator).exp()]
+    actual = torch.tensor(right, dtype=torch.float64) * (1 + torch.finfo(dtype).eps * torch.arange(500) / 50)
+    alone = compare(actual.to(dtype), exactly(*right, slack=1e-9))
+    beside = compare(torch.cat([actual, torch.tensor([math.inf])]).to(dtype), exactly(*right, math.inf, slack=1e-9))
+
+    assert 0 < alone.mismatched < 500
+    assert dataclasses.replace(alone, elements=501) == beside
 
 
 def test_a_scalar_and_an_empty_result_can_be_compared():
