@@ -79,10 +79,11 @@ class Zygote:
         ours, theirs = socket.socketpair()
         self._control = ours
         search = [str(_ROOT), *packages]
-        environment = sandbox.clean_environment(Path(tempfile.gettempdir()), {"PYTHONPATH": os.pathsep.join(search)})
+        self._folder = tempfile.mkdtemp(prefix="autokernel-")
+        environment = sandbox.clean_environment(Path(self._folder), {"PYTHONPATH": os.pathsep.join(search)})
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "autokernel.runner.zygote", str(theirs.fileno()), device],
+            [sys.executable, "-m", "autokernel.runner.zygote", str(theirs.fileno()), device, self._folder],
             pass_fds=[theirs.fileno()],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -173,6 +174,7 @@ class Zygote:
             self._process.wait()
         self._control.close()
         self._errors.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Zygote:
         return self

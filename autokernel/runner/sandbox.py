@@ -189,7 +189,7 @@ def _read_only_mounts(scratch: Path, needed: list[Path], homes: list[Path]) -> N
     except OSError:  # some containers forbid it; then /proc shows the outer processes' names
         pass
     for home in {Path("/root"), *homes}:
-        _hide(home, [scratch, *needed])
+        _hide(home.resolve(), [scratch, *needed])
     for entry in Path("/dev").iterdir():
         # A read-only mount does not keep its owner from writing a disk through its device.
         if not entry.is_symlink() and entry.is_block_device() and os.access(entry, os.R_OK | os.W_OK):
@@ -197,25 +197,21 @@ def _read_only_mounts(scratch: Path, needed: list[Path], homes: list[Path]) -> N
 
 
 def _hide(folder: Path, needed: list[Path]) -> None:
-    """Cover ``folder`` with an empty file system, except for the way to what is needed."""
-    if not folder.is_dir() or folder in (Path("/"), Path("/tmp")):
+    """Cover ``folder`` with a file system that holds nothing but what is needed, at its old place."""
+    if not folder.is_dir() or folder in (Path("/"), Path("/tmp")) or folder in needed:
         return
-    inside = [path for path in needed if path == folder or folder in path.parents]
-    try:
-        if not inside:
-            _mount("none", str(folder), "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "size=4k")
-            return
-        if folder in inside:
-            return
-        for entry in list(folder.iterdir())[:1000]:
-            if entry.is_symlink():
-                continue
-            if entry.is_dir():
-                _hide(entry, needed)
-            elif entry not in inside and entry.is_file():
-                _mount("/dev/null", str(entry), None, _MS_BIND)
-    except OSError:  # unreadable already, or a file system that cannot be covered
-        pass
+    inside = [path for path in needed if folder in path.parents and path.exists()]
+    opened = [(path, path.is_dir(), os.open(path, os.O_PATH)) for path in inside]
+    _mount("none", str(folder), "tmpfs", _MS_NOSUID | _MS_NODEV, "size=1m,mode=755")
+    for path, is_folder, handle in opened:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if is_folder:
+            path.mkdir(exist_ok=True)
+        else:
+            path.touch()
+        _mount(f"/proc/self/fd/{handle}", str(path), None, _MS_BIND | _MS_REC)
+        os.close(handle)
+    _set_read_only(str(folder), True, recursive=False)
 
 
 class _RulesetAttr(ctypes.Structure):

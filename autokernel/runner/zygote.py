@@ -1,11 +1,12 @@
 """The zygote: imports torch and triton once, then forks a runner for each candidate.
 
-    python -m autokernel.runner.zygote FD DEVICE
+    python -m autokernel.runner.zygote FD DEVICE FOLDER
 
-``FD`` is a Unix socket to the judge.  A request ``{"op": "spawn", ...}`` comes with the runner's own
-socket and arena; the answer holds two process ids.  Between the zygote and the runner stands a
-supervisor: it lives outside the runner's namespaces, reaps what the runner leaves behind, and ends
-with the runner's exit status.  The zygote itself never runs a candidate and never touches the GPU.
+``FD`` is a Unix socket to the judge, ``FOLDER`` the zygote's own folder, removed when it ends.  A
+request ``{"op": "spawn", ...}`` comes with the runner's own socket and arena; the answer holds two
+process ids.  Between the zygote and the runner stands a supervisor: it lives outside the runner's
+namespaces, reaps what the runner leaves behind, and ends with the runner's exit status.  The zygote
+itself never runs a candidate and never touches the GPU.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def main() -> None:
     while ending and time.monotonic() < deadline:
         _clean_up(ending, scratches)
         time.sleep(0.002)
+    shutil.rmtree(sys.argv[3], ignore_errors=True)
     os._exit(0)
 
 
