@@ -47,6 +47,8 @@ class EvaluatorSettings:
         isolation: ``namespaces``, ``landlock`` or ``process``; the strongest available when None.
         runners: How many runners share the verification of one candidate; when None, up to four on a
             GPU, where most of the time goes into compiling on the host, and one on a CPU.
+        allow: Kinds of findings that are reported and do not reject, such as ``library_call`` to judge
+            a wrapped operator of PyTorch by its values alone.
         promising: A first measurement whose low end reaches this is confirmed by a second one.
         roofline: Measure the device's peaks, so that each measurement has its floor.
     """
@@ -55,6 +57,7 @@ class EvaluatorSettings:
     timing: TimingSettings = TimingSettings()
     isolation: str | None = None
     runners: int | None = None
+    allow: tuple[str, ...] = ()
     promising: float = 1.005
     roofline: bool = True
 
@@ -281,6 +284,7 @@ class Evaluator:
                 seed=seed,
                 dtype=self.dtype,
                 only=only,
+                allow=self.settings.allow,
                 progress=self._progress,
             )
         self._refuse_if_closed()

@@ -48,6 +48,9 @@ def verify(
     dtype: DtypeOption = None,
     stage: Annotated[list[str] | None, typer.Option(help="Only this verification stage; repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs; fresh when not given.")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A kind of finding that does not reject, such as library_call; repeatable.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a kernel file: accept (exit 0) or reject (exit 1)."""
@@ -55,11 +58,12 @@ def verify(
     source = read_kernel(file)
     reference = reference_of(operation, spec, source, file)
 
-    from autokernel.evaluator import Evaluator
+    from autokernel.evaluator import Evaluator, EvaluatorSettings
 
+    settings = EvaluatorSettings(allow=tuple(allow or ()))
     with (
         live_progress(f"verifying {file.name}", quiet=as_json) as progress,
-        Evaluator(reference, device=device, dtype=dtype, progress=progress) as evaluator,
+        Evaluator(reference, device=device, dtype=dtype, settings=settings, progress=progress) as evaluator,
     ):
         verdict = evaluator.verify(source, seed=seed, stages=stages)
     if as_json:

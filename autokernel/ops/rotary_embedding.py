@@ -29,7 +29,10 @@ def reference(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def baseline(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """As a product of complex numbers in float32, as Llama's own code has it."""
-    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2).contiguous())
+    wide = x.float().contiguous()
+    if wide.storage_offset() % 2:  # a complex number starts at an even element
+        wide = wide.clone()
+    pairs = torch.view_as_complex(wide.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * torch.complex(cos.float(), sin.float())).flatten(-2).to(x.dtype)
 
 

@@ -12,6 +12,7 @@ arena, in bytes.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import ctypes
 import os
 import socket
@@ -219,10 +220,7 @@ class _Runner:
             self.shared_memory.fill(request["poison"])
         threads = _thread_count()
         begin = _clock()
-        if request["observe"]:
-            with recorder:
-                output = function(*inputs, **request["options"])
-        else:
+        with self.watch.blaming(), recorder if request["observe"] else contextlib.nullcontext():
             output = function(*inputs, **request["options"])
         self._synchronize()
         seconds = _clock() - begin

@@ -16,13 +16,14 @@ what must hold even then (values, times) is checked by the judge from outside.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import gc
 import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ _STDLIB = tuple(
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _TORCH_COMPILERS = (_TORCH + "utils/cpp_extension.py", _TORCH + "utils/_cpp_extension_versioner.py")
+_CALLER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "child.py")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _EVENTS = {
     "socket.__new__": "network",
@@ -167,8 +169,9 @@ def _is_inside(filename: str, roots: tuple[str, ...]) -> bool:
 class Watch:
     """An audit hook that records what the candidate's code causes.
 
-    An event belongs to the candidate if its file is on the stack, and nothing between it and the
-    event is Triton's or this package's compiler, which open files and start compilers on its behalf.
+    An event belongs to the candidate if its file is on the stack, or the runner's call of it, and
+    nothing between that and the event is Triton's or this package's compiler, which open files and
+    start compilers on its behalf.
     """
 
     def __init__(self) -> None:
@@ -180,6 +183,7 @@ class Watch:
             if name == "triton" and module.__file__
         ) + (_PACKAGE + "backends" + os.sep, *_TORCH_COMPILERS)
         self._armed = False
+        self._calling = False
         self.host_elements = 0
         sys.addaudithook(self._hook)
 
@@ -224,6 +228,18 @@ class Watch:
             return any(letter in mode for letter in "wax+")
         return isinstance(flags, int) and bool(flags & _WRITE_FLAGS)
 
+    @contextlib.contextmanager
+    def blaming(self) -> Iterator[None]:
+        """While the block runs, what no compiler did is the candidate's, even without its code on the stack.
+
+        ``kernel_fn = torch.softmax`` leaves no frame of its own.
+        """
+        self._calling = True
+        try:
+            yield
+        finally:
+            self._calling = False
+
     def is_responsible(self, frame: types.FrameType | None, *, direct: bool = False) -> bool:
         """Whether the code that runs in ``frame`` was set in motion by the candidate.
 
@@ -235,6 +251,8 @@ class Watch:
             filename = frame.f_code.co_filename
             if filename in self._files:
                 return True
+            if filename == _CALLER:
+                return self._calling and not direct
             if filename.startswith(self._mediators):
                 return False
             if direct and not filename.endswith((os.sep + "inspect.py", os.sep + "traceback.py")):

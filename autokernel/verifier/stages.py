@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ def verify(
     seed: int,
     dtype: str | None = None,
     only: Sequence[Stage] | None = None,
+    allow: Collection[str] = (),
     progress: Progress | None = None,
 ) -> tuple[Verdict, Trial | None]:
     """Judge a candidate in fresh runners; also return its trial, unless it could not be loaded.
@@ -46,6 +47,7 @@ def verify(
         seed: All inputs follow from it; use a new one for each candidate.
         dtype: The target's dtype, tried first.
         only: Stages to run; all when None.
+        allow: Kinds of findings that are reported and do not reject.
         progress: Told of each case.
     """
     begin = time.perf_counter()
@@ -66,19 +68,23 @@ def verify(
         stages.append(result)
         for helper in helpers:
             trial.absorb(helper)
-        if result.status not in (Status.PASS, Status.SKIP) or trial.findings:
+        if result.status not in (Status.PASS, Status.SKIP) or _blocking(trial, allow):
             break
     for finding in integrity.closing_findings(trial):
         trial.add_finding(finding.kind, finding.evidence)
     passed = all(stage.status in (Status.PASS, Status.SKIP) for stage in stages)
     tested = any(stage.status is Status.PASS for stage in stages)
     verdict = Verdict(
-        accepted=passed and tested and not trial.findings,
+        accepted=passed and tested and not _blocking(trial, allow),
         stages=tuple(stages),
         findings=tuple(trial.findings.values()),
         seconds=time.perf_counter() - begin,
     )
     return verdict, trial
+
+
+def _blocking(trial: Trial, allow: Collection[str]) -> bool:
+    return any(finding.kind not in allow for finding in trial.findings.values())
 
 
 def _load(runner: Runner, source: str, spec: KernelSpec) -> dict[str, Any] | Verdict:
