@@ -49,7 +49,7 @@ def blocks(kind: str) -> list[str]:
 
 def finding_kinds() -> set[str]:
     """Every kind of finding that the source makes."""
-    made = re.compile(r'(?:Finding|add_finding)\(\s*"([a-z_]+)"|(?:append\(\s*|\[)\(\s*"([a-z]+_[a-z_]+)",')
+    made = re.compile(r'(?:Finding|add_finding)\(\s*"([a-z_]+)"|(?:append\(\s*|return \[)\(\s*"([a-z]+_[a-z_]+)",')
     kinds = set()
     for file in [*PACKAGE.glob("verifier/*.py"), *PACKAGE.glob("runner/*.py"), *PACKAGE.glob("*.py")]:
         kinds.update(one or other for one, other in made.findall(file.read_text(encoding="utf-8")))
