@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import doctest
 import math
 import random
@@ -188,6 +189,22 @@ def test_a_constant_that_does_not_matter_is_left_for_last():
     run = Run(kernel(IDLE=64, MATTERS=64), us).steps(12)
     assert run.values(run.best)["MATTERS"] == 512
     assert sum(run.values(number)["IDLE"] != 64 for number in range(1, run.best)) <= 1
+
+
+def test_constants_are_tried_in_the_order_in_which_they_are_declared():
+    run = Run(kernel(NUM_THREADS=1, LANES=1, STREAM=False), lambda values: 100.0).steps(3)
+    changed = [hypothesis.split(":")[0] for hypothesis in run.hypotheses[1:]]
+    assert changed == [f"NUM_THREADS 1 -> {run.values(1)['NUM_THREADS']}", "LANES 1 -> 4", "STREAM False -> True"]
+
+
+def test_a_gain_that_is_not_certain_counts_less():
+    start = kernel(A=64, B=64)
+    run = Run(start, lambda values: 100.0).steps(2)
+    for number, ratio in ((1, Ratio(1.3, 0.6, 2.8)), (2, Ratio(1.2, 1.19, 1.21))):
+        run.experiments[number] = dataclasses.replace(run.experiments[number], speedups={"incumbent": ratio})
+    run.step()
+    assert run.values(1)["A"] != 64 and run.values(2)["B"] != 64
+    assert run.values(3)["B"] not in (64, run.values(2)["B"])
 
 
 def test_values_beyond_one_that_fails_are_left_for_last():

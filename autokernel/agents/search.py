@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from autokernel.agents.constants import Tunable, Value, replace, skeleton, tunables
 from autokernel.agents.protocol import Context, Exhausted, Proposal
 from autokernel.history import blob_id
+from autokernel.measurement import Ratio
 
 __all__ = ["SearchAgent"]
 
@@ -68,12 +69,12 @@ class SearchAgent:
     """Proposes the change of constants that promises most; the same for the same seed and history.
 
     Args:
-        seed: Decides between changes that promise the same.
+        seed: Decides between changes that promise the same; the order of declaration does when None.
     """
 
     name = "search"
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | None = None) -> None:
         self._seed = seed
         self._sources: dict[int, str] = {}  # by experiment; they never change
 
@@ -112,7 +113,8 @@ class SearchAgent:
             gain = one.gain + two.gain
             found.append((gain, source, f"{one} and {two}: {_times(gain)} expected, what each brought alone"))
         found += self._from_second_best(context, trials, effects)
-        random.Random(self._seed).shuffle(found)
+        if self._seed is not None:
+            random.Random(self._seed).shuffle(found)
         return [(source, hypothesis) for _gain, source, hypothesis in sorted(found, key=lambda entry: -entry[0])]
 
     def _from_second_best(
@@ -136,7 +138,7 @@ class SearchAgent:
         trials = []
         for experiment in context.experiments:
             ratio = experiment.speedups.get("incumbent")
-            gain = (math.log(ratio.value) if ratio else 0.0) if experiment.passed else _FAILED
+            gain = _gain(ratio) if experiment.passed else _FAILED
             score = scores[experiment.commit] = scores.get(experiment.parent, 0.0) + gain
             if ratio is None and experiment.passed and experiment.number > 0:
                 continue  # not measured, so nothing is known
@@ -152,6 +154,15 @@ class SearchAgent:
         if number not in self._sources:
             self._sources[number] = context.source(number)
         return self._sources[number]
+
+
+def _gain(ratio: Ratio | None) -> float:
+    """The logarithm of a ratio, the smaller the less certain it is: shrunk by z**2 / (1 + z**2)."""
+    if ratio is None or ratio.value <= 0:
+        return 0.0
+    gain = math.log(ratio.value)
+    deviation = math.log(ratio.high / ratio.low) / 3.92 if ratio.low > 0 else math.inf  # of a 95 % interval
+    return gain * gain**2 / (gain**2 + deviation**2) if gain else 0.0
 
 
 def _effects(name: str, best: Point, trials: Sequence[_Trial]) -> dict[Value, float]:
@@ -209,7 +220,7 @@ def _guess(tunable: Tunable, known: Mapping[Value, float], value: Value) -> tupl
         return known[nearest[0]], "beyond a value that failed or was far slower"
     away = abs(place[nearest[0]] - at)
     if len(sound) == 1:
-        leap = 2 if place[tunable.value] in (0, len(scale) - 1) else 1
+        leap = 2 if place[tunable.value] in (0, len(scale) - 1) and len(scale) > 3 else 1
         return _UNTRIED / (1 + abs(away - leap)), f"not changed yet{meaning}"
     if idle:
         return known[nearest[0]] + (_NOISE / 2 if len(sound) == 2 else 0.0), "it moved nothing so far"
