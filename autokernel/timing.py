@@ -111,10 +111,12 @@ class Timer:
                 samples[role].append((_clock() - begin) / count[role] * 1e6)
         return samples
 
-    def spin(self, role: str, calls: int) -> None:
-        """Run one contestant ``calls`` times and wait for the device; somebody else holds the watch."""
+    def spin(self, role: str, calls: int) -> float:
+        """Run one contestant ``calls`` times, wait for the device, return the seconds; a judge watches too."""
+        begin = _clock()
         self._run(role, calls)
         self._wait()
+        return _clock() - begin
 
     def _run(self, role: str, count: int) -> Any:
         calls, start = self.calls[role], self._next[role]

@@ -365,5 +365,4 @@ class _Runner:
 
     def do_spin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the candidate ``calls`` times and synchronize; the judge holds the watch."""
-        self.timer.spin(request["role"], request["calls"])
-        return {}
+        return {"seconds": self.timer.spin(request["role"], request["calls"])}

@@ -121,17 +121,21 @@ def _held_bytes(trial: Trial, answer: object) -> int:
 
 
 def _refresh(current: list[Tensor], fresh: Sequence[Tensor], order: random.Random) -> str:
-    """Change some inputs in place: all of one, or a random part that spares both ends."""
+    """Change some inputs in place: all of one, a random part that spares both ends, or a few elements."""
     chosen = [index for index in range(len(current)) if order.random() < 0.6] or [order.randrange(len(current))]
-    partly = order.random() < 0.5
+    extent = order.choice(["", "", "a part of ", "a few elements of "])
     for index in chosen:
         old, new = current[index].reshape(-1), fresh[index].reshape(-1)
-        if partly and old.numel() >= 16:
+        if extent and old.numel() >= 16:
             spared = max(4, old.numel() // 8)
-            middle = slice(spared, old.numel() - spared)
             merged = old.clone()
-            merged[middle] = new[middle]
+            if extent == "a part of ":
+                middle = slice(spared, old.numel() - spared)
+                merged[middle] = new[middle]
+            else:
+                few = [order.randrange(spared, old.numel() - spared) for _ in range(3)]
+                merged[few] = new[few]
             current[index] = merged.reshape(current[index].shape)
         else:
             current[index] = fresh[index]
-    return ("a part of " if partly else "") + " and ".join(f"input {index}" for index in chosen)
+    return extent + " and ".join(f"input {index}" for index in chosen)
