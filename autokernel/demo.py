@@ -5,6 +5,7 @@ C++ on a machine without a GPU, Triton on one with a GPU.  The command line driv
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from autokernel import plots
@@ -14,7 +15,7 @@ from autokernel.policy import PolicySettings
 from autokernel.runfolder import RunFolder
 from autokernel.session import Session
 
-__all__ = ["OPERATION", "create_demo", "draw_progress"]
+__all__ = ["OPERATION", "busy_note", "create_demo", "draw_progress"]
 
 OPERATION = "rmsnorm"
 
@@ -30,6 +31,18 @@ def create_demo(root: Path, *, device: str = "auto") -> Path:
         return session.path
     finally:
         session.close()
+
+
+def busy_note() -> str:
+    """Say that other programs keep the cores busy, so that times will scatter; "" if they do not."""
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    if load < max(1.0, cores / 2):
+        return ""
+    return (
+        f"note: the machine is busy (load {load:.1f} on {cores} cores); measurements take longer and scatter, "
+        "so fewer gains are certain enough to be kept"
+    )
 
 
 def draw_progress(run: Path) -> Path:
