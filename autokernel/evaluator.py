@@ -162,11 +162,16 @@ class Evaluator:
     # Runners
 
     def prestart(self) -> None:
-        """Start the next runners now, so that they are ready when a candidate arrives."""
+        """Start the next runners now, so that they are ready when a candidate arrives.
+
+        Call it while no candidate is judged: a runner that comes up disturbs a timing.
+        """
         with self._lock:
-            # One more than a verification takes, for the confirmation of a winner.
-            while len(self._spares) < self._runner_count + 1 and not self._closed:
-                self._spares.append(self._zygote.spawn(self.settings.limits))
+            self._spawn(self._runner_count + 1)  # one more than a verification takes, to confirm a winner
+
+    def _spawn(self, count: int) -> None:
+        while len(self._spares) < count and not self._closed:
+            self._spares.append(self._zygote.spawn(self.settings.limits))
 
     @contextlib.contextmanager
     def _runners(self, count: int) -> Iterator[list[Runner]]:
@@ -174,7 +179,7 @@ class Evaluator:
         with contextlib.ExitStack() as stack:
             for attempt in range(3):
                 try:
-                    self.prestart()
+                    self._spawn(count)
                     runners = [stack.enter_context(self._spares.pop(0)) for _ in range(count)]
                     runners[0].wait_ready()  # the others come up while the first tries the smoke stage
                     break
