@@ -20,6 +20,7 @@ TUNED = {
     "NUM_THREADS = 1": "NUM_THREADS = 3",
     "BLOCK_COLS = 64": "BLOCK_COLS = 16",
     "PREFETCH_ROWS = 0": "PREFETCH_ROWS = 2",
+    "PREFETCH = 0": "PREFETCH = 256",
     "STREAM = False": "STREAM = True",
     "UNROLL = False": "UNROLL = True",
     "VECTOR_EXP = False": "VECTOR_EXP = True",

@@ -5,7 +5,7 @@
 Cost: 1 FLOP and itemsize bytes per element, so memory bandwidth is the bound.
 Plan: one row after the other, added up in float32 and rounded once to x's dtype.
 Limit: with LANES = 1 each addition waits for the one before it; one thread.
-Try first: more LANES (16 to 64), then NUM_THREADS; splitting long rows among threads when rows are few.
+Try first: more LANES (16 to 64), then NUM_THREADS and PREFETCH; splitting long rows among threads when rows are few.
 """
 
 import torch
@@ -17,13 +17,17 @@ BACKEND = "cpp"
 
 NUM_THREADS = 1
 LANES = 1  # partial sums of a row, which g++ keeps in vector registers
+PREFETCH = 0  # elements fetched ahead of those that are added; one of 0, 256, 1024, 4096
+UNROLL = False  # let g++ unroll the loops
 
 CPP_SRC = r"""
 template <typename T> float row_sum(const T* x, int64_t n_cols) {
     float partial[LANES] = {};
     int64_t col = 0;
-    for (; col + LANES <= n_cols; col += LANES)
+    for (; col + LANES <= n_cols; col += LANES) {
+        if (PREFETCH > 0) prefetch(x + col + PREFETCH, LANES);
         for (int lane = 0; lane < LANES; ++lane) partial[lane] += to_float(x[col + lane]);
+    }
     float sum = 0.0f;
     for (int lane = 0; lane < LANES; ++lane) sum += partial[lane];
     for (; col < n_cols; ++col) sum += to_float(x[col]);
@@ -41,7 +45,8 @@ extern "C" void row_sums(int dtype, const void* x, void* y, int64_t n_rows, int6
 }
 """
 
-MODULE = cpp.compile(CPP_SRC, defines={"NUM_THREADS": NUM_THREADS, "LANES": LANES})
+DEFINES = {"NUM_THREADS": NUM_THREADS, "LANES": LANES, "PREFETCH": PREFETCH}
+MODULE = cpp.compile(CPP_SRC, defines=DEFINES, flags=["-funroll-loops"] if UNROLL else [])
 row_sums = MODULE.function("row_sums", "dtype", "T*", "T*", "int64", "int64")
 
 

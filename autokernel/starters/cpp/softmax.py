@@ -17,6 +17,7 @@ BACKEND = "cpp"
 
 NUM_THREADS = 1
 LANES = 1  # elements of a row handled side by side, which g++ keeps in vector registers
+UNROLL = False  # let g++ unroll the loops
 VECTOR_EXP = False  # the header's vectorisable exp (within 2 ulp) instead of std::exp
 
 CPP_SRC = r"""
@@ -67,7 +68,8 @@ extern "C" void softmax(int dtype, const void* x, void* y, int64_t n_rows, int64
 }
 """
 
-MODULE = cpp.compile(CPP_SRC, defines={"NUM_THREADS": NUM_THREADS, "LANES": LANES, "VECTOR_EXP": VECTOR_EXP})
+DEFINES = {"NUM_THREADS": NUM_THREADS, "LANES": LANES, "VECTOR_EXP": VECTOR_EXP}
+MODULE = cpp.compile(CPP_SRC, defines=DEFINES, flags=["-funroll-loops"] if UNROLL else [])
 softmax = MODULE.function("softmax", "dtype", "T*", "T*", "int64", "int64")
 
 
