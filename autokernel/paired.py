@@ -129,7 +129,7 @@ def _sparsely_changed(old: Tensor, new: Tensor, order: random.Random) -> Tensor:
     """``old`` with a few single elements and one short run taken from ``new``."""
     merged, source = old.clone().reshape(-1), new.reshape(-1)
     count = merged.numel()
-    run = count // 512
+    run = count // 4096
     start = order.randrange(max(1, count - run))
     merged[start : start + run] = source[start : start + run]
     single = torch.tensor([order.randrange(count) for _ in range(min(16, count))], device=old.device, dtype=torch.int64)
@@ -227,7 +227,7 @@ class _CaseTimer:
         while True:
             if 0 < batch < settings.least_batches:
                 self._hand_over(batch, rewrite=True)
-            keep = [self.random.randrange(settings.batch_rounds)]
+            keep = [(self.random.randrange(settings.batch_rounds), self.random.random())]
             place = {"offset": self.free, "capacity": ARENA_BYTES - self.free}
             request = {
                 "op": "time",

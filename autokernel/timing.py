@@ -87,13 +87,14 @@ class Timer:
     def _wait(self) -> None:
         pass
 
-    def sample(self, *, rounds: int, seed: int, keep: Sequence[int]) -> dict[str, list[float]]:
+    def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
         """Return ``rounds`` samples for each role; round ``i`` holds one of each, in random order.
 
         Args:
             rounds: How many samples of each contestant.
             seed: Of the order within each round.
-            keep: Rounds in which the candidate's last output is kept in ``kept``, with its set.
+            keep: Which of the candidate's outputs are kept in ``kept``, with their sets: the round, and
+                how far into the round's calls, from 0 to 1.
         """
         raise NotImplementedError
 
@@ -133,9 +134,9 @@ class WallTimer(Timer):
 
     method = "wall"
 
-    def sample(self, *, rounds: int, seed: int, keep: Sequence[int]) -> dict[str, list[float]]:
+    def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
         order = random.Random(seed)
-        wanted = set(keep)
+        wanted = dict(keep)
         samples: dict[str, list[float]] = {role: [] for role in self.roles}
         collecting = gc.isenabled()
         gc.collect()
@@ -144,11 +145,13 @@ class WallTimer(Timer):
             for number in range(rounds):
                 for role in order.sample(self.roles, len(self.roles)):
                     count = self.calls_per_sample[role]
+                    kept = 1 + int(wanted[number] * count) if role == "candidate" and number in wanted else 0
                     begin = _clock()
-                    output = self._run(role, count)
+                    output = self._run(role, min(kept, count))
+                    last = (self._next[role] - 1) % len(self.calls[role])
+                    self._run(role, count - min(kept, count))
                     samples[role].append((_clock() - begin) / count * 1e6)
-                    if role == "candidate" and number in wanted:
-                        last = (self._next[role] - 1) % len(self.calls[role])
+                    if kept:
                         self.kept.append((last, output))
                     del output
         finally:
@@ -170,7 +173,7 @@ class EventTimer(Timer):
         self._last = self._run(role, count)
         return count
 
-    def sample(self, *, rounds: int, seed: int, keep: Sequence[int]) -> dict[str, list[float]]:
+    def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
         order = random.Random(seed)
         samples: dict[str, list[float]] = {role: [] for role in self.roles}
         for _round in range(rounds):
@@ -187,9 +190,9 @@ class EventTimer(Timer):
         self._keep_outputs(keep)
         return samples
 
-    def _keep_outputs(self, keep: Sequence[int]) -> None:
-        for index in keep:
-            chosen = index % len(self.calls["candidate"])
+    def _keep_outputs(self, keep: Sequence[tuple[int, float]]) -> None:
+        for _round, fraction in keep:
+            chosen = int(fraction * len(self.calls["candidate"]))
             self.kept.append((chosen, self.calls["candidate"][chosen]()))
 
 
@@ -237,10 +240,10 @@ class GraphTimer(EventTimer):
         graph.replay()
         return count
 
-    def _keep_outputs(self, keep: Sequence[int]) -> None:
+    def _keep_outputs(self, keep: Sequence[tuple[int, float]]) -> None:
         outputs = self._graphs["candidate"][1]
-        for index in keep:
-            chosen = index % len(outputs)
+        for _round, fraction in keep:
+            chosen = int(fraction * len(outputs))
             self.kept.append((chosen, outputs[chosen]))
 
 

@@ -1,39 +1,45 @@
-"""Plant a fault in a kernel that is right: the starters, changed in one place or wrapped."""
+"""Plant a fault in a kernel that is right: those of ``tests/kernels``, changed in one place or wrapped."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from autokernel import starters
+__all__ = ["at_import", "changed", "needs_compiler", "right", "wrapped"]
 
-__all__ = ["at_import", "changed", "needs_compiler", "wrapped"]
+_KERNELS = Path(__file__).parent / "kernels"
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, so no C++ kernel can be compiled")
 
 
+def right(name: str, backend: str = "cpp") -> str:
+    """The text of a right kernel for the operation ``name``."""
+    return (_KERNELS / f"{name}_{backend}.py").read_text()
+
+
 def changed(name: str, *changes: tuple[str, str], backend: str = "cpp") -> str:
-    """The starter of ``name`` with each (old, new) text replaced; old must occur."""
-    source = starters.source(name, backend)
+    """The kernel of ``name`` with each (old, new) text replaced; old must occur."""
+    source = right(name, backend)
     for old, new in changes:
-        assert old in source, f"the starter of {name} no longer holds {old!r}"
+        assert old in source, f"the kernel of {name} does not hold {old!r}"
         source = source.replace(old, new)
     return source
 
 
 def wrapped(name: str, body: str, before: str = "", backend: str = "cpp") -> str:
-    """The starter of ``name`` under a ``kernel_fn`` of its own, in which ``right`` is the starter's.
+    """The kernel of ``name`` under a ``kernel_fn`` of its own, in which ``right`` is the old one.
 
     Args:
         name: The operation.
         body: Statements of the new ``kernel_fn(*inputs, **options)``.
         before: Statements at the module's level.
-        backend: Which starter.
+        backend: ``cpp`` or ``triton``.
     """
     return (
-        starters.source(name, backend)
+        right(name, backend)
         + "\n\nright = kernel_fn\n"
         + textwrap.dedent(before)
         + "\n\ndef kernel_fn(*inputs, **options):\n"
@@ -43,5 +49,5 @@ def wrapped(name: str, body: str, before: str = "", backend: str = "cpp") -> str
 
 
 def at_import(statements: str) -> str:
-    """A kernel file that does something while it is imported, before the starter of rmsnorm."""
-    return textwrap.dedent(statements).strip("\n") + "\n\n" + starters.source("rmsnorm", "triton")
+    """A kernel file that does something while it is imported, before the kernel of rmsnorm."""
+    return textwrap.dedent(statements).strip("\n") + "\n\n" + right("rmsnorm", "triton")

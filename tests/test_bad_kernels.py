@@ -17,15 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from autokernel import starters
 from autokernel.evaluator import Evaluator
 from autokernel.verdict import Stage, Verdict
 from tests.evaluating import LIMITS, brief_evaluator
-from tests.planting import at_import, wrapped
+from tests.planting import at_import, right, wrapped
 
 pytest.importorskip("triton")
 
-GOOD = starters.source("rmsnorm", "triton")  # in Triton's interpreter: no compiler is waited for
+GOOD = right("rmsnorm", "triton")  # in Triton's interpreter: no compiler is waited for
 SECONDS = 30.0  # what a verdict may take at most, on a busy machine
 SMOKE = [Stage.SMOKE]
 

@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from autokernel import starters
 from autokernel.runner import sandbox
 from autokernel.verdict import Stage
 from tests.evaluating import shared_evaluator
-from tests.planting import at_import
+from tests.planting import at_import, right
 
 pytest.importorskip("triton")
 
@@ -64,7 +63,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_good_kernel_is_accepted_at_every_level(level):
-    verdict = shared_evaluator("rmsnorm", level).verify(starters.source("rmsnorm", "triton"), stages=SMOKE)
+    verdict = shared_evaluator("rmsnorm", level).verify(right("rmsnorm", "triton"), stages=SMOKE)
 
     assert verdict.accepted, verdict.reason
     assert verdict.details["isolation"] == level
@@ -237,4 +236,4 @@ def test_a_kernel_that_ends_its_process_gets_the_same_reason_at_every_level(leve
     verdict = evaluator.verify(at_import(statements), stages=SMOKE)
 
     assert reason in verdict.reason
-    assert evaluator.verify(starters.source("rmsnorm", "triton"), stages=SMOKE).accepted
+    assert evaluator.verify(right("rmsnorm", "triton"), stages=SMOKE).accepted

@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from autokernel import starters
 from autokernel.errors import RunnerLost
 from autokernel.evaluator import Evaluator
 from autokernel.runner import sandbox
 from autokernel.runner.client import Limits, RunnerDied, Zygote
 from autokernel.verdict import Stage
 from tests.evaluating import brief_evaluator
-from tests.planting import wrapped
+from tests.planting import right, wrapped
 
 pytest.importorskip("triton")
 
-GOOD = starters.source("rmsnorm", "triton")
+GOOD = right("rmsnorm", "triton")
 SMOKE = [Stage.SMOKE]
 SLOW = wrapped("rmsnorm", "import time\ntime.sleep(1.5)\nreturn right(*inputs, **options)", backend="triton")
 
@@ -139,7 +138,7 @@ JUDGE = """
 import sys, time, tempfile
 tempfile.tempdir = sys.argv[1]
 from tests.evaluating import brief_evaluator
-from tests.planting import wrapped
+from tests.planting import right, wrapped
 evaluator = brief_evaluator("rmsnorm")
 evaluator.prestart()
 evaluator._spares[0].wait_ready()

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from autokernel import ops, starters
+from autokernel import ops
 from autokernel.verdict import Stage, Status, Verdict
 from autokernel.verifier.plan import plan
 from tests.evaluating import shared_evaluator
-from tests.planting import changed, needs_compiler, wrapped
+from tests.planting import changed, needs_compiler, right, wrapped
 
 pytestmark = needs_compiler
 
@@ -32,7 +32,7 @@ def passed_before(verdict: Verdict, stage: Stage) -> bool:
 
 @pytest.mark.parametrize("name", ["rmsnorm", "softmax", "layernorm"])
 def test_a_right_kernel_passes_every_stage_on_every_case(name):
-    verdict = judged(name, starters.source(name, "cpp"))
+    verdict = judged(name, right(name))
 
     assert verdict.accepted, verdict.reason
     assert [(stage.name, stage.status) for stage in verdict.stages] == [(stage, Status.PASS) for stage in Stage]
@@ -282,7 +282,7 @@ def test_the_stages_tell_of_each_case_as_it_is_judged():
     evaluator = shared_evaluator("rmsnorm")
     evaluator._progress = told.append
     try:
-        verdict = evaluator.verify(starters.source("rmsnorm", "cpp"), stages=[Stage.SMOKE, Stage.EDGE])
+        verdict = evaluator.verify(right("rmsnorm"), stages=[Stage.SMOKE, Stage.EDGE])
     finally:
         evaluator._progress = None
 
