@@ -21,7 +21,6 @@ import functools
 import gc
 import os
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,10 +115,6 @@ class Snapshot:
         return found[:20]
 
 
-_STDLIB = tuple(
-    {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
-    | {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
-)
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _TORCH_COMPILERS = (_TORCH + "utils/cpp_extension.py", _TORCH + "utils/_cpp_extension_versioner.py")
@@ -160,10 +155,6 @@ _EVENTS = {
     "os.chmod": "file_changed",
     "open": "file_written",
 }
-
-
-def _is_inside(filename: str, roots: tuple[str, ...]) -> bool:
-    return filename.startswith(roots) and "site-packages" not in filename and "dist-packages" not in filename
 
 
 class Watch:
