@@ -1,9 +1,9 @@
 """The C++ text that stands before every CPP_SRC: half-precision types, dtype dispatch, threads.
 
 Plain integer arithmetic does the conversions, because g++ turns a loop over it into vector
-instructions; a loop over ``_Float16`` it does not (seen with g++ 12.2).  Threads are
-``std::thread`` and end with the call; OpenMP would keep a pool spinning after it, which would run
-into the next kernel's time.
+instructions; a loop over ``_Float16`` it does not (seen with g++ 12.2).  Threads end with the call;
+OpenMP would keep a pool spinning after it, which would run into the next kernel's time.  They are
+POSIX threads, because ``<thread>`` would take a fifth of the compiler's time for a small kernel.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ AUTOKERNEL_CPP_HEADER = r"""
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <system_error>
-#include <thread>
+#include <pthread.h>
 #include <vector>
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -137,23 +135,31 @@ inline void finish_streaming() {
 
 // parallel_for(n, n_threads, [&](int64_t begin, int64_t end) { ... }) splits [0, n) into one range per thread.
 // The ranges depend on n and n_threads only.  All threads have ended when it returns.
-template <typename Body> inline void parallel_for(int64_t n, int n_threads, Body range) {
-    const auto body = [&](int64_t begin, int64_t end) {
-        range(begin, end);
-        finish_streaming();
-    };
+template <typename Body> struct ThreadRange {
+    const Body* body;
+    int64_t begin, end;
+    pthread_t thread;
+    bool started;
+};
+
+template <typename Body> void* run_range(void* argument) {
+    const auto* range = (const ThreadRange<Body>*)argument;
+    (*range->body)(range->begin, range->end);
+    finish_streaming();
+    return nullptr;
+}
+
+template <typename Body> inline void parallel_for(int64_t n, int n_threads, const Body& body) {
     const int64_t n_ranges = std::max<int64_t>(1, std::min<int64_t>(n, n_threads));
-    std::vector<std::thread> threads;
-    threads.reserve(n_ranges);
-    for (int64_t i = 1; i < n_ranges; ++i) {
-        const int64_t begin = n * i / n_ranges, end = n * (i + 1) / n_ranges;
-        try {
-            threads.emplace_back(body, begin, end);
-        } catch (const std::system_error&) {
-            body(begin, end);  // no thread to be had: do the range here
-        }
+    std::vector<ThreadRange<Body>> ranges(n_ranges);
+    for (int64_t i = 0; i < n_ranges; ++i) {
+        auto& range = ranges[i];
+        range = {&body, n * i / n_ranges, n * (i + 1) / n_ranges, {}, false};
+        range.started = i > 0 && pthread_create(&range.thread, nullptr, run_range<Body>, &range) == 0;
     }
-    body(int64_t(0), n / n_ranges);
-    for (std::thread& thread : threads) thread.join();
+    for (auto& range : ranges)
+        if (!range.started) run_range<Body>(&range);  // the first, and those for which no thread was to be had
+    for (auto& range : ranges)
+        if (range.started) pthread_join(range.thread, nullptr);
 }
 """
