@@ -11,8 +11,9 @@ once, in leaps, then follows those that move most, then combines.
 No text is judged twice.  Nothing is kept that the run folder does not hold, so a run that was
 interrupted goes on where it was.  Needs no key and no network.
 
-What it is worth: ``python benchmarks/search.py`` lets it and a random search look for the best kernel
-among measured ones; the figures are in docs/search.md.
+What it is worth: among the 504 measured kernels of the C++ rmsnorm starter, it is at 4.73 times the
+starter's speed after 16 experiments, where random kernels are at 4.16, and within 3 % of the best
+(4.80) after 32 in 96 of 100 runs, random ones in 17: ``python benchmarks/search.py compare``.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class SearchAgent:
         """Texts with their hypotheses, the most promising first."""
         trials = self._trials(context, space)
         here = {tunable.name: tunable.value for tunable in space}
-        effects = {name: _effects(name, here, trials) for name in here}
+        effects = _effects(here, trials)
         changes = [change for tunable in space for change in _changes(tunable, effects[tunable.name])]
         found = [(one.gain, replace(context.kernel, [(one.tunable, one.value)]), one.hypothesis) for one in changes]
         for one, two in _pairs(changes):
@@ -165,23 +166,29 @@ def _gain(ratio: Ratio | None) -> float:
     return gain * gain**2 / (gain**2 + deviation**2) if gain else 0.0
 
 
-def _effects(name: str, best: Point, trials: Sequence[_Trial]) -> dict[Value, float]:
-    """The gain of each tried value of a constant over the best kernel's value.
+def _effects(best: Point, trials: Sequence[_Trial]) -> dict[str, dict[Value, float]]:
+    """For each constant the gain of each tried value over the best kernel's value.
 
-    Kernels that differ in this constant only are compared; where there are several such pairs, those
-    that are most like the best kernel count.
+    Kernels that differ in one constant are compared; where several pairs say something on the same
+    values, those that are most like the best kernel count.
     """
-    links = []
+    links: dict[str, list[tuple[int, Value, Value, float]]] = {name: [] for name in best}
     for one, two in itertools.combinations(trials, 2):
-        if [key for key in best if one.point[key] != two.point[key]] == [name]:
-            unlike = sum(one.point[key] != best[key] for key in best if key != name)
-            links.append((unlike, one.point[name], two.point[name], two.score - one.score))
-            links.append((unlike, two.point[name], one.point[name], one.score - two.score))
-    links.sort(key=lambda link: link[0])
-    gains: dict[Value, float] = {best[name]: 0.0}
+        differing = [name for name in best if one.point[name] != two.point[name]]
+        if len(differing) == 1:
+            (name,) = differing
+            unlike = sum(one.point[other] != best[other] for other in best if other != name)
+            links[name].append((unlike, one.point[name], two.point[name], two.score - one.score))
+            links[name].append((unlike, two.point[name], one.point[name], one.score - two.score))
+    return {name: _chained(best[name], sorted(found, key=lambda link: link[0])) for name, found in links.items()}
+
+
+def _chained(start: Value, links: Sequence[tuple[int, Value, Value, float]]) -> dict[Value, float]:
+    """The gain of each value that links reach from ``start``, by the first that reaches it."""
+    gains = {start: 0.0}
     while True:
-        reach = ((start, end, gain) for _unlike, start, end, gain in links if start in gains and end not in gains)
-        link = next(reach, None)
+        reaching = ((a, b, gain) for _unlike, a, b, gain in links if a in gains and b not in gains)
+        link = next(reaching, None)
         if link is None:
             return gains
         gains[link[1]] = gains[link[0]] + link[2]
