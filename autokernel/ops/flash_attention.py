@@ -102,9 +102,9 @@ SPEC = KernelSpec(
     composed=reference,
     make_inputs=make_inputs,
     shapes=(
-        {"B": 1, "H": 2, "S": 64, "D": 32},
-        {"B": 2, "H": 3, "S": 40, "D": 48},
-        {"B": 1, "H": 2, "S": 100, "D": 64},
+        {"B": 1, "H": 2, "S": 32, "D": 32},
+        {"B": 2, "H": 2, "S": 26, "D": 48},
+        {"B": 1, "H": 2, "S": 84, "D": 64},
     ),
     large_shapes=(
         {"B": 2, "H": 4, "S": 1024, "D": 64},
