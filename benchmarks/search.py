@@ -154,8 +154,8 @@ def compare(seeds: int, counts: list[int]) -> None:
                 f"(10 % below {gains[len(gains) // 10]:.2f}x), within 3 % of the best in {found} of {seeds}"
             )
         reached = statistics.median(next((n for n, t in enumerate(c) if t < 1.03 * least), math.inf) for c in curves)
-        when = f"after {reached:.0f}" if reached < math.inf else f"not within {max(counts)}"
-        print(f"{name}: within 3 % of the best {when} experiments in the median")
+        when = f"after {reached:.0f}" if reached < math.inf else f"not reached in {max(counts)}"
+        print(f"{name}: 3 % from the best {when} experiments in the median")
 
 
 def main() -> int:
