@@ -27,11 +27,11 @@ def rounds(
     return candidate, other
 
 
-@pytest.mark.parametrize("true_value", [1.0, 1.03, 2.5])
+@pytest.mark.parametrize("true_value", [1.0, 1.03])
 def test_the_interval_covers_the_true_speedup_in_about_95_of_100_cases(true_value):
     order = random.Random(7)
 
-    trials = [speedup(*rounds(order, 48, true_value), seed=number) for number in range(150)]
+    trials = [speedup(*rounds(order, 48, true_value), seed=number) for number in range(80)]
 
     covered = sum(ratio.low <= true_value <= ratio.high for ratio in trials) / len(trials)
     assert 0.9 <= covered <= 1.0
@@ -43,20 +43,20 @@ def test_a_candidate_that_is_no_faster_is_rarely_found_faster_by_a_percent_twice
     threshold = 1 + PolicySettings().threshold
 
     kept = 0
-    for number in range(200):
+    for number in range(120):
         first = speedup(*rounds(order, 48), seed=number)
         if first.low >= threshold:
             kept += speedup(*rounds(order, 48), seed=number + 1000).low >= threshold
 
-    assert kept / 200 <= 0.01
+    assert kept / 120 <= 0.01
 
 
 def test_a_candidate_that_is_three_percent_faster_is_found_faster_by_a_percent():
     order = random.Random(13)
 
-    found = [speedup(*rounds(order, 96, 1.03, noise=0.01), seed=number).low >= 1.01 for number in range(100)]
+    found = [speedup(*rounds(order, 96, 1.03, noise=0.01), seed=number).low >= 1.01 for number in range(50)]
 
-    assert sum(found) >= 95
+    assert sum(found) >= 47
 
 
 def test_one_round_in_eight_that_was_preempted_moves_nothing():
