@@ -21,9 +21,11 @@ def settings(isolation: str | None = None, limits: Limits = LIMITS) -> Evaluator
     return EvaluatorSettings(limits=limits, timing=_TIMING, isolation=isolation, runners=1, roofline=False)
 
 
-def brief_evaluator(reference: str, *, isolation: str | None = None, limits: Limits = LIMITS) -> Evaluator:
-    """A new CPU evaluator with the settings for tests; the caller closes it."""
-    return Evaluator(reference, device="cpu", settings=settings(isolation, limits))
+def brief_evaluator(
+    reference: str, *, device: str = "cpu", isolation: str | None = None, limits: Limits = LIMITS
+) -> Evaluator:
+    """A new evaluator with the settings for tests; the caller closes it."""
+    return Evaluator(reference, device=device, settings=settings(isolation, limits))
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from autokernel.evaluator import Evaluator
 from autokernel.verdict import Verdict
@@ -20,12 +21,14 @@ from tests.evaluating import LIMITS, brief_evaluator
 
 HERE = Path(__file__).parent
 CANARY = "canary-5d1f0c"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 pytestmark = pytest.mark.slow
 
 # Where more than one cause is true, any of them will do.  Files not named here may fail any stage on values.
 CAUSES = {
     "a_inplace_rotary": {"input_mutated"},
+    "a_oob_store_reduce": {"out_of_bounds_write"},
     "a_shifts_logits_cross_entropy": {"input_mutated"},
     "a_zero_inputs_matmul": {"input_mutated"},
     "c_agreeable_subclass_rotary": {"tensor_subclass"},
@@ -78,7 +81,8 @@ def evaluator(request: pytest.FixtureRequest) -> Iterator[Evaluator]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GAUNTLET_CANARY_API_KEY", CANARY)
         # An extension that is built through torch's headers takes half a minute.
-        with brief_evaluator(request.param, limits=dataclasses.replace(LIMITS, call_seconds=150.0)) as evaluator:
+        limits = dataclasses.replace(LIMITS, call_seconds=150.0)
+        with brief_evaluator(request.param, device=DEVICE, limits=limits) as evaluator:
             yield evaluator
 
 
@@ -98,7 +102,7 @@ def causes(verdict: Verdict) -> set[str]:
     indirect=["evaluator"],
 )
 def test_each_file_gets_its_verdict_and_a_bad_one_its_true_cause(evaluator, row):
-    if row["needs_gpu"] == "yes":
+    if row["needs_gpu"] == "yes" and DEVICE == "cpu":
         pytest.skip(f"{row['file']} shows its trait on a GPU only")
     name = Path(row["file"]).stem
 
