@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 
 from autokernel.evaluator import Evaluator, EvaluatorSettings
@@ -22,10 +23,16 @@ def settings(isolation: str | None = None, limits: Limits = LIMITS) -> Evaluator
 
 
 def brief_evaluator(
-    reference: str, *, device: str = "cpu", isolation: str | None = None, limits: Limits = LIMITS
+    reference: str,
+    *,
+    device: str = "cpu",
+    isolation: str | None = None,
+    limits: Limits = LIMITS,
+    runners: int | None = None,
 ) -> Evaluator:
     """A new evaluator with the settings for tests; the caller closes it."""
-    return Evaluator(reference, device=device, settings=settings(isolation, limits))
+    brief = dataclasses.replace(settings(isolation, limits), runners=runners)
+    return Evaluator(reference, device=device, settings=brief)
 
 
 @functools.cache

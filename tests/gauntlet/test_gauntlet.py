@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.evaluating import LIMITS, brief_evaluator
 
 HERE = Path(__file__).parent
 CANARY = "canary-5d1f0c"
+RUNNERS = min(4, os.cpu_count() or 1)  # Triton's interpreter keeps one core busy
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 pytestmark = pytest.mark.slow
@@ -82,7 +84,7 @@ def evaluator(request: pytest.FixtureRequest) -> Iterator[Evaluator]:
         patch.setenv("GAUNTLET_CANARY_API_KEY", CANARY)
         # An extension that is built through torch's headers takes half a minute.
         limits = dataclasses.replace(LIMITS, call_seconds=150.0)
-        with brief_evaluator(request.param, device=DEVICE, limits=limits) as evaluator:
+        with brief_evaluator(request.param, device=DEVICE, limits=limits, runners=RUNNERS) as evaluator:
             yield evaluator
 
 
