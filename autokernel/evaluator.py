@@ -301,14 +301,7 @@ class Evaluator:
     # Timing
 
     def _load(self, runner: Runner, role: str, source: str) -> dict[str, Any]:
-        names = sorted({name for options in self.spec.options for name in options})
-        request = {
-            "op": "load",
-            "role": role,
-            "source": source,
-            "inputs": verification.input_count(self.spec),
-            "options": names,
-        }
+        request = verification.load_request(self.spec, role, source)
         try:
             answer = runner.ask(request, seconds=self.settings.limits.load_seconds, doing=f"importing the {role}")
         except RunnerDied as died:

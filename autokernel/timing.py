@@ -170,7 +170,7 @@ class EventTimer(Timer):
 
     def _replay(self, role: str) -> int:
         count = max(self.calls_per_sample[role], len(self.calls[role]))
-        self._last = self._run(role, count)
+        self._run(role, count)
         return count
 
     def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:

@@ -18,7 +18,7 @@ from autokernel.verifier import determinism, integrity
 from autokernel.verifier.plan import plan
 from autokernel.verifier.trial import SLOT_BYTES, Trial, derived_seed
 
-__all__ = ["Progress", "input_count", "verify"]
+__all__ = ["Progress", "load_request", "verify"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -88,8 +88,7 @@ def _blocking(trial: Trial, allow: Collection[str]) -> bool:
 
 
 def _load(runner: Runner, source: str, spec: KernelSpec) -> dict[str, Any] | Verdict:
-    names = sorted({name for options in spec.options for name in options})
-    request = {"op": "load", "role": "candidate", "source": source, "inputs": input_count(spec), "options": names}
+    request = load_request(spec, "candidate", source)
     begin = time.perf_counter()
     try:
         answer = runner.ask(request, seconds=runner.limits.load_seconds, doing="importing kernel.py")
@@ -111,10 +110,12 @@ def _unloadable(status: Status, error: str, seconds: float, findings: tuple[Find
     return Verdict(accepted=False, stages=(stage,), findings=findings, error=error, seconds=seconds)
 
 
-def input_count(spec: KernelSpec) -> int:
-    """How many tensors the operation takes."""
+def load_request(spec: KernelSpec, role: str, source: str) -> dict[str, Any]:
+    """What a runner is asked, to load the text of a kernel.py under a role."""
     generator = torch.Generator().manual_seed(0)
-    return len(spec.make_inputs(spec.shapes[0], dtype_named(spec.dtypes[0]), generator))
+    inputs = spec.make_inputs(spec.shapes[0], dtype_named(spec.dtypes[0]), generator)
+    names = sorted({name for options in spec.options for name in options})
+    return {"op": "load", "role": role, "source": source, "inputs": len(inputs), "options": names}
 
 
 def _load_helpers(runners: Sequence[Runner], trial: Trial, source: str, spec: KernelSpec) -> list[Trial]:
