@@ -167,11 +167,11 @@ class _CaseTimer:
         )
         self.notes += [f"{self.case.label}: {note}" for note in prepared["notes"]]
         samples = self._sample()
-        self._check_clock(samples, prepared["method"])
         calls = samples
         if prepared["method"] != "wall":
             request = {"op": "call_time", "rounds": self.settings.call_rounds, "seed": self.random.randrange(2**31)}
             calls = self._ask(request, "timing calls")["samples_us"]
+        self._check_clock(samples, prepared["method"])
         return self._summary(samples, calls, prepared["method"]), self.notes
 
     def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:
@@ -231,13 +231,12 @@ class _CaseTimer:
             if 0 < batch < settings.least_batches:
                 self._hand_over(batch, rewrite=True)
             keep = [(self.random.randrange(settings.batch_rounds), self.random.random())]
-            place = {"offset": self.free, "capacity": ARENA_BYTES - self.free}
             request = {
                 "op": "time",
                 "rounds": settings.batch_rounds,
                 "seed": self.random.randrange(2**31),
                 "keep": keep,
-                "out": [place],
+                "out": [self._place],
             }
             answer = self._ask(request, "timing")
             for role in self.roles:
@@ -247,7 +246,8 @@ class _CaseTimer:
                 time.perf_counter() - begin > settings.seconds or self._exact_enough(samples)
             )
             if batch <= settings.least_batches or enough:
-                self._check_outputs(answer["outputs"], place, batch - 1)
+                changed = ", after the inputs were changed in place" if batch > 1 else ""
+                self._check_outputs(answer["outputs"], f"inside the timing of {self.case.label}{changed}")
             if enough:
                 return samples
 
@@ -259,10 +259,15 @@ class _CaseTimer:
         ]
         return all(width <= self.settings.half_width for width in widths)
 
-    def _check_outputs(self, outputs: Sequence[Mapping[str, Any]], place: Mapping[str, int], batch: int) -> None:
-        """Compare the output of a call inside the timed batch with the right answer."""
+    @property
+    def _place(self) -> dict[str, int]:
+        """Where in the arena an output goes: behind the inputs."""
+        return {"offset": self.free, "capacity": ARENA_BYTES - self.free}
+
+    def _check_outputs(self, outputs: Sequence[Mapping[str, Any]], when: str) -> None:
+        """Compare the output of a call that the runner made on its own with the right answer."""
         for facts in outputs:
-            output = self.trial.take(facts, place)[0] if "dtype" in facts else None
+            output = self.trial.take(facts, self._place)[0] if "dtype" in facts else None
             if output is None:
                 self.trial.add_finding("wrong_when_timed", "a timed call returned no usable tensor")
                 continue
@@ -273,11 +278,7 @@ class _CaseTimer:
                 continue
             comparison = golden_module.compare(output, expected)
             if not comparison.agrees:
-                changed = ", after the inputs were changed in place" if batch else ""
-                self.trial.add_finding(
-                    "wrong_when_timed",
-                    f"a call inside the timing of {self.case.label}{changed}, was wrong: {explain(comparison)}",
-                )
+                self.trial.add_finding("wrong_when_timed", f"a call {when}, was wrong: {explain(comparison)}")
 
     # Checks
 
@@ -285,6 +286,7 @@ class _CaseTimer:
         """Compare the runner's clock with the judge's: N calls against 2 N calls, timed by both.
 
         The judge's watch runs over the same calls as the runner's, so a busy machine slows both.
+        The last of the calls must still give the right answer.
         """
         claimed = statistics.quantile(samples["candidate"], 0.5)
         calls = max(2, min(4000, round(_SPIN_US / max(claimed, 1.0))))
@@ -292,9 +294,11 @@ class _CaseTimer:
             inside, outside = [], []
             for count in (calls, 2 * calls):
                 begin = time.perf_counter()
-                answer = self._ask({"op": "spin", "role": "candidate", "calls": count}, "counting calls")
+                request = {"op": "spin", "role": "candidate", "calls": count, "out": [self._place]}
+                answer = self._ask(request, "counting calls")
                 outside.append(time.perf_counter() - begin)
                 inside.append(float(answer["seconds"]))
+            self._check_outputs(answer["outputs"], f"inside the timing of {self.case.label}, {3 * calls} calls later")
             seen, told = outside[1] - outside[0], inside[1] - inside[0]
             per_call_us = told / calls * 1e6
             # A graph's replay holds no launches, so a sample may be shorter than a call by their cost.

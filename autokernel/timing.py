@@ -113,11 +113,16 @@ class Timer:
         return samples
 
     def spin(self, role: str, calls: int) -> float:
-        """Run one contestant ``calls`` times, wait for the device, return the seconds; a judge watches too."""
+        """Run one contestant ``calls`` times, wait for the device, return the seconds; a judge watches too.
+
+        The output of the last call is kept in ``kept``: it shows what many calls have changed.
+        """
         begin = _clock()
-        self._run(role, calls)
+        output = self._run(role, calls)
         self._wait()
-        return _clock() - begin
+        seconds = _clock() - begin
+        self.kept.append((self._last_set(role), output))
+        return seconds
 
     def _run(self, role: str, count: int) -> Any:
         calls, start = self.calls[role], self._next[role]
@@ -127,6 +132,10 @@ class Timer:
             output = calls[index % size]()
         self._next[role] = (start + count) % size
         return output
+
+    def _last_set(self, role: str) -> int:
+        """The input set of the latest call that `_run` made."""
+        return (self._next[role] - 1) % len(self.calls[role])
 
 
 class WallTimer(Timer):
@@ -148,7 +157,7 @@ class WallTimer(Timer):
                     kept = 1 + int(wanted[number] * count) if role == "candidate" and number in wanted else 0
                     begin = _clock()
                     output = self._run(role, min(kept, count))
-                    last = (self._next[role] - 1) % len(self.calls[role])
+                    last = self._last_set(role)
                     self._run(role, count - min(kept, count))
                     samples[role].append((_clock() - begin) / count * 1e6)
                     if kept:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -197,11 +199,25 @@ def test_the_whole_loop_from_the_command_line(tmp_path):
     assert rows(run)[3].split("\t")[7] in ("FAIL", "CRASH")
 
 
+@contextlib.contextmanager
+def listening_to_ctrl_c() -> Iterator[None]:
+    """Processes that are started meanwhile do not ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_can_be_continued(tmp_path):
     run = small_run(tmp_path)
     command = [*COMMAND, "run", str(run), "--experiments", "50"]
-    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # A shell's background job ignores Ctrl-C, and so would what it starts; here it is as at a terminal.
+    with listening_to_ctrl_c():
+        process = subprocess.Popen(
+            command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
     wait_until(lambda: len(rows(run)) >= 1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)

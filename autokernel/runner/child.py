@@ -350,19 +350,23 @@ class _Runner:
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take interleaved samples; also export the outputs of the calls that the judge picked."""
         samples = self.timer.sample(rounds=request["rounds"], seed=request["seed"], keep=request["keep"])
+        return {"samples_us": samples, "outputs": self._kept_outputs(request["out"])}
+
+    def _kept_outputs(self, places: list[dict[str, Any]]) -> list[dict[str, Any]]:
         outputs: list[dict[str, Any]] = []
-        for set_index, output in self.timer.kept:
+        for (set_index, output), place in zip(self.timer.kept, places, strict=True):
             facts = {"set": set_index}
             if isinstance(output, self.torch.Tensor):
-                facts.update(self._export(output, request["out"][len(outputs)]))
+                facts.update(self._export(output, place))
             outputs.append(facts)
         self.timer.kept.clear()
-        return {"samples_us": samples, "outputs": outputs}
+        return outputs
 
     def do_call_time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take interleaved samples of the time that a caller sees."""
         return {"samples_us": self.timer.call_samples(rounds=request["rounds"], seed=request["seed"])}
 
     def do_spin(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run the candidate ``calls`` times and synchronize; the judge holds the watch."""
-        return {"seconds": self.timer.spin(request["role"], request["calls"])}
+        """Run a contestant ``calls`` times and synchronize; the judge holds the watch.  Exports the last output."""
+        seconds = self.timer.spin(request["role"], request["calls"])
+        return {"seconds": seconds, "outputs": self._kept_outputs(request["out"])}
