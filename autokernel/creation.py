@@ -38,7 +38,7 @@ def create(
     backend: str,
     device: str,
     dtype: str | None,
-    shapes: Sequence[Mapping[str, int]] | None,
+    shapes: Sequence[Mapping[str, int] | Timing] | None,
     root: Path,
     name: str | None,
     agent: str,
@@ -60,7 +60,7 @@ def create(
     device = choose_device(device)
     backend = choose_backend(spec.name, backend, device, source)
     dtype = _dtype(spec, dtype, device)
-    timing = tuple(Timing(shape=shape) for shape in _shapes(spec, shapes, device))
+    timing = _timing(spec, shapes, device)
     if name is None:
         name = _free_name(root, spec.name)
     folder = _folder(root, name)
@@ -177,20 +177,33 @@ def _dtype(spec: KernelSpec, dtype: str | None, device: str) -> str:
     return dtype
 
 
-def _shapes(spec: KernelSpec, shapes: Sequence[Mapping[str, int]] | None, device: str) -> Sequence[Mapping[str, int]]:
+def _timing(spec: KernelSpec, shapes: Sequence[Mapping[str, int] | Timing] | None, device: str) -> tuple[Timing, ...]:
     if shapes is None:
         own = (spec.cpu_timing_shapes if device == "cpu" else ()) or spec.timing_shapes
-        return own or [max((*spec.shapes, *spec.large_shapes), key=_volume)]
-    names = list(spec.shapes[0])
-    if not shapes:
+        shapes = own or [max((*spec.shapes, *spec.large_shapes), key=_volume)]
+    elif not shapes:
         raise UsageError(f"shapes is empty; give at least one, such as {dict(spec.shapes[0])}")
-    for shape in shapes:
-        if set(shape) != set(names):
-            raise UsageError(f"the shape {dict(shape)} does not fit {spec.name}, whose sizes are {', '.join(names)}")
-        for size_name, size in shape.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise UsageError(f"the size {size_name}={size!r} of {spec.name} is no positive integer")
-    return shapes
+    timing = tuple(one if isinstance(one, Timing) else Timing(shape=one) for one in shapes)
+    for one in timing:
+        _check_timing(spec, one)
+    return timing
+
+
+def _check_timing(spec: KernelSpec, timing: Timing) -> None:
+    names, shape = list(spec.shapes[0]), timing.shape
+    if not timing.weight > 0:
+        raise UsageError(f"the weight of {dict(shape)} is {timing.weight!r}; it must be above 0")
+    options = {name for entry in spec.options for name in entry}
+    if not options.issuperset(timing.options):
+        raise UsageError(
+            f"the options {dict(timing.options)} do not fit {spec.name}, whose options are "
+            f"{', '.join(sorted(options)) or 'none'}"
+        )
+    if set(shape) != set(names):
+        raise UsageError(f"the shape {dict(shape)} does not fit {spec.name}, whose sizes are {', '.join(names)}")
+    for name, size in shape.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise UsageError(f"the size {name}={size!r} of {spec.name} is no positive integer")
 
 
 def _volume(shape: Mapping[str, int]) -> int:

@@ -176,6 +176,8 @@ class Summary:
         tally: Of the experiments of this call.
         best: The best kernel of the whole run.
         stopped: Why it ended, in a sentence.
+        cause: The same in a word: ``experiments``, ``minutes``, ``plateau``, ``near_peak``,
+            ``exhausted`` (the agent has nothing more to try) or ``asked`` (by a person).
         seconds: What the call took.
         seconds_per_experiment: Mean over the experiments of this call, or None.
         results: Path of results.tsv.
@@ -184,6 +186,7 @@ class Summary:
     tally: Tally
     best: Experiment | None
     stopped: str
+    cause: str
     seconds: float
     seconds_per_experiment: float | None
     results: Path

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -22,7 +23,17 @@ from typing import IO, Any
 
 from autokernel.errors import RunBusy, RunUnwritable
 
-__all__ = ["RunLock", "append", "cut_torn_tail", "driver_of", "now", "read_jsonl", "writable", "write_atomic"]
+__all__ = [
+    "RunLock",
+    "append",
+    "cut_torn_tail",
+    "driver_of",
+    "now",
+    "read_jsonl",
+    "remove_tree",
+    "writable",
+    "write_atomic",
+]
 
 
 def now() -> str:
@@ -69,6 +80,11 @@ def write_atomic(path: Path, data: str | bytes) -> None:
                 neighbour.unlink()
             raise
         _sync_folder(path.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder that was begun and is of no use; what cannot be removed is left."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def append(path: Path, line: bytes, *, sync: bool = True) -> None:

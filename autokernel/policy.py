@@ -82,10 +82,15 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """``continue`` or ``stop``, with the reason in a sentence ("" to continue)."""
+    """``continue``, or ``stop`` with the cause in a word and the reason in a sentence.
+
+    The cause is the name of the setting that ended the run: ``experiments``, ``minutes``,
+    ``near_peak`` or ``plateau``.
+    """
 
     kind: str
     reason: str = ""
+    cause: str = ""
 
 
 def decide(evaluation: Judged, settings: PolicySettings, *, first: bool = False) -> Decision:
@@ -162,18 +167,18 @@ def next_move(
     """
     done = [experiment for experiment in experiments if experiment.decision in ("keep", "revert")]
     if settings.experiments is not None and len(done) >= settings.experiments:
-        return Move("stop", f"the run has its {settings.experiments} experiments")
+        return Move("stop", f"the run has its {settings.experiments} experiments", "experiments")
     if settings.minutes is not None and minutes >= settings.minutes:
-        return Move("stop", f"{settings.minutes:g} minutes are over")
+        return Move("stop", f"{settings.minutes:g} minutes are over", "minutes")
     best = best_of(experiments)
     if best is None or not best.passed:
         return Move("continue")
     fraction = best.fraction_of_peak
     if settings.near_peak is not None and fraction is not None and fraction >= settings.near_peak:
-        return Move("stop", f"the best kernel reaches {100 * fraction:.0f} % of the roofline floor")
+        return Move("stop", f"the best kernel reaches {100 * fraction:.0f} % of the roofline floor", "near_peak")
     idle = sum(1 for experiment in done if experiment.number > best.number)
     if settings.plateau is not None and min(idle, made) >= settings.plateau:
-        return Move("stop", f"the last {settings.plateau} experiments brought no gain")
+        return Move("stop", f"the last {settings.plateau} experiments brought no gain", "plateau")
     return Move("continue")
 
 

@@ -25,10 +25,10 @@ from autokernel.engine import POLL_SECONDS, Engine, Judge
 from autokernel.errors import UsageError
 from autokernel.events import Command
 from autokernel.experiment import Experiment, RunStatus, State, Summary, tally
-from autokernel.policy import PolicySettings, next_move
+from autokernel.policy import Move, PolicySettings, next_move
 from autokernel.recorder import Checkpoint, Recorder
 from autokernel.runfolder import RunFolder
-from autokernel.target import Target
+from autokernel.target import Target, Timing
 
 __all__ = ["Session"]
 
@@ -91,7 +91,7 @@ class Session:
         backend: str = "auto",
         device: str = "auto",
         dtype: str | None = None,
-        shapes: Sequence[Mapping[str, int]] | None = None,
+        shapes: Sequence[Mapping[str, int] | Timing] | None = None,
         root: str | Path = "runs",
         name: str | None = None,
         agent: str | Agent = "auto",
@@ -109,7 +109,8 @@ class Session:
             backend: ``triton``, ``cuda``, ``cpp``, or ``auto``: C++ on a CPU, Triton on a GPU.
             device: ``cpu``, ``cuda``, ``cuda:<index>``, or ``auto``: a GPU if there is one.
             dtype: Of the timing cases; float32 on a CPU, else the operation's first, when None.
-            shapes: Sizes to time on; the operation's own when None.
+            shapes: Sizes to time on, as mappings, or as `Timing` with options and a weight; the
+                operation's own when None.
             root: Where runs lie.
             name: The run's name; ``<operation>-<number>`` when None.
             agent: As for `Session`; ``auto`` is the offline search.
@@ -214,14 +215,15 @@ class Session:
         self._desk.stop_asked = ""
         self._recorder.events.write("run", experiments=experiments, minutes=minutes)
         async with self._turn:
-            stopped = await self._loop(made, begin, experiments, minutes)
-        self._recorder.events.write("stopped", reason=stopped)
+            end = await self._loop(made, begin, experiments, minutes)
+        self._recorder.events.write("stopped", reason=end.reason, cause=end.cause)
         done = [self._recorder.state.experiments[number] for number in made]
         seconds = time.monotonic() - begin
         return Summary(
             tally=tally(done),
             best=self.best,
-            stopped=stopped,
+            stopped=end.reason,
+            cause=end.cause,
             seconds=seconds,
             seconds_per_experiment=seconds / len(done) if done else None,
             results=self.folder.paths.results,
@@ -251,12 +253,12 @@ class Session:
 
     async def _loop(
         self, made: dict[int, Experiment], begin: float, experiments: int | None, minutes: float | None
-    ) -> str:
+    ) -> Move:
         """Make experiments into ``made``; returns why it ended."""
         while True:
             self._desk.work()
             if self._desk.stop_asked:
-                return self._desk.stop_asked
+                return Move("stop", self._desk.stop_asked, "asked")
             if self._recorder.state.paused or self.waiting is not None:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
@@ -264,15 +266,15 @@ class Session:
             move = next_move(self.experiments, self.target.policy, made=len(made), minutes=elapsed)
             if not self._recorder.state.unfinished:
                 if experiments is not None and len(made) >= experiments:
-                    return f"{experiments} experiments were made"
+                    return Move("stop", f"{experiments} experiments were made", "experiments")
                 if minutes is not None and elapsed >= minutes:
-                    return f"{minutes:g} minutes are over"
+                    return Move("stop", f"{minutes:g} minutes are over", "minutes")
                 if move.kind == "stop":
-                    return move.reason
+                    return move
             try:
                 experiment = await self._engine.advance()
             except Exhausted as exhausted:
-                return f"the agent has nothing more to try: {exhausted}"
+                return Move("stop", f"the agent has nothing more to try: {exhausted}", "exhausted")
             if experiment is not None and experiment.number > 0:
                 made[experiment.number] = experiment
 

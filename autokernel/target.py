@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["FILE", "Target", "Timing"]
+__all__ = ["FILE", "Target", "Timing", "toml_value"]
 
 FILE = "target.toml"
 _APPROVALS = ("auto", "approve")
@@ -90,15 +90,15 @@ class Target:
         """The text of target.toml."""
         names = ("reference", "operation", "tag", "backend", "device", "dtype", "agent", "approval", "compiled")
         lines = ["# What this run optimises.  agent, approval and [policy] may be edited; the rest belongs to the run."]
-        lines += [f"{name} = {_value(getattr(self, name))}" for name in names]
+        lines += [f"{name} = {toml_value(getattr(self, name))}" for name in names]
         for case in self.timing:
-            lines += ["", "[[timing]]", f"shape = {_value(case.shape)}"]
-            lines += [f"options = {_value(case.options)}"] if case.options else []
-            lines += [f"weight = {_value(float(case.weight))}"]
+            lines += ["", "[[timing]]", f"shape = {toml_value(case.shape)}"]
+            lines += [f"options = {toml_value(case.options)}"] if case.options else []
+            lines += [f"weight = {toml_value(float(case.weight))}"]
         lines += ["", "[policy]  # a limit that is commented out does not apply"]
         for field in dataclasses.fields(self.policy):
             value = getattr(self.policy, field.name)
-            lines.append(f"# {field.name} = " if value is None else f"{field.name} = {_value(value)}")
+            lines.append(f"# {field.name} = " if value is None else f"{field.name} = {toml_value(value)}")
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -139,14 +139,18 @@ class Target:
         return cls.from_toml(text, path)
 
 
-def _value(value: Any) -> str:
-    """A value as TOML."""
+def toml_value(value: Any) -> str:
+    """A number, a text, a list or a mapping as TOML.
+
+    Raises:
+        UsageError: It is none of these.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(name)} = {_value(item)}" for name, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{json.dumps(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (int, float)):
