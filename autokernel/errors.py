@@ -5,6 +5,7 @@ stops the work, and says what happened, the value, and what to do.
 """
 
 __all__ = [
+    "AgentUnavailable",
     "AutokernelError",
     "BackendUnavailable",
     "CompileError",
@@ -59,6 +60,10 @@ class UnknownDevice(AutokernelError):
 
 class RunnerLost(AutokernelError):
     """No runner process could be started or kept, so nothing can be judged."""
+
+
+class AgentUnavailable(AutokernelError):
+    """The server of a language model refuses, or did not answer for as long as it was asked again."""
 
 
 class RunBusy(AutokernelError):
