@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autokernel.campaign import Campaign as Campaign
+    from autokernel.campaign_plan import CampaignTarget as CampaignTarget
     from autokernel.errors import AutokernelError as AutokernelError
     from autokernel.evaluator import Evaluation as Evaluation
     from autokernel.evaluator import Evaluator as Evaluator
@@ -24,13 +26,17 @@ if TYPE_CHECKING:
     from autokernel.policy import PolicySettings as PolicySettings
     from autokernel.results import load as load_results
     from autokernel.runfolder import RunFolder as RunFolder
+    from autokernel.scheduler import SchedulerSettings as SchedulerSettings
     from autokernel.session import Session as Session
+    from autokernel.target import Timing as Timing
     from autokernel.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AutokernelError": "errors",
+    "Campaign": "campaign",
+    "CampaignTarget": "campaign_plan",
     "Evaluation": "evaluator",
     "Evaluator": "evaluator",
     "Experiment": "experiment",
@@ -41,8 +47,10 @@ _HOMES = {
     "Ratio": "measurement",
     "RunFolder": "runfolder",
     "RunStatus": "experiment",
+    "SchedulerSettings": "scheduler",
     "Session": "session",
     "Summary": "experiment",
+    "Timing": "target",
     "TimingCase": "ops.spec",
     "Verdict": "verdict",
 }

@@ -11,7 +11,7 @@ import typer
 import typer.core
 
 import autokernel
-from autokernel.cli import deciding, judging, opening, running, viewing
+from autokernel.cli import campaigning, deciding, judging, opening, running, viewing
 from autokernel.cli.console import complain
 from autokernel.errors import AutokernelError, UsageError
 
@@ -68,6 +68,7 @@ def _options(
 
 judging.register(app)
 running.register(app)
+campaigning.register(app)
 deciding.register(app)
 viewing.register(app)
 opening.register(app)
