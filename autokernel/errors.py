@@ -12,6 +12,7 @@ __all__ = [
     "DeviceUnavailable",
     "InvalidKernel",
     "InvalidSpec",
+    "ModelFailed",
     "RunBusy",
     "RunDamaged",
     "RunUnwritable",
@@ -40,6 +41,10 @@ class InvalidSpec(UsageError):
 
 class InvalidKernel(UsageError):
     """A kernel file that does not follow the contract; raised only before it is run."""
+
+
+class ModelFailed(UsageError):
+    """A person's model that does not run on the inputs that were given with it."""
 
 
 class BackendUnavailable(AutokernelError):
