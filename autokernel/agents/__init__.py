@@ -7,7 +7,7 @@ from autokernel.errors import UsageError
 
 __all__ = ["NAMES", "Agent", "Context", "Exhausted", "Proposal", "make"]
 
-NAMES = ("auto", "search", "human", "replay:RUN")
+NAMES = ("auto", "search", "human", "replay:RUN", "openai:MODEL")
 
 
 def make(name: str) -> Agent:
@@ -16,6 +16,7 @@ def make(name: str) -> Agent:
     Args:
         name: ``search`` (also ``auto``): mutates the declared constants.  ``human``: waits for
             edits of kernel.py.  ``replay:RUN``: proposes what was proposed in the run folder RUN.
+            ``openai:MODEL``: a language model; how it is asked is in the run's agent.toml.
 
     Raises:
         UsageError: No agent is called so, or the recorded run is none.
@@ -33,4 +34,8 @@ def make(name: str) -> Agent:
         from autokernel.agents.replay import ReplayAgent
 
         return ReplayAgent(argument)
+    if kind == "openai" and argument:
+        from autokernel.agents.openai import OpenAIAgent
+
+        return OpenAIAgent(argument)
     raise UsageError(f"unknown agent {name!r}; known: {', '.join(NAMES)}")
