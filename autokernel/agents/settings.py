@@ -135,7 +135,7 @@ def save(folder: Path, settings: ModelSettings) -> None:
     files.write_atomic(folder / FILE, settings.to_toml())
 
 
-def _check_kind(name: str, value: object, kind: str) -> None:
+def _check_kind(name: str, value: Any, kind: str) -> None:
     """A number is above 0 (a temperature or a price may be 0); text is text."""
     if value is None and "None" in kind:
         return
