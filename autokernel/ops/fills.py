@@ -19,6 +19,7 @@ __all__ = [
     "derived",
     "large_mean",
     "leading_minus_inf",
+    "lone_peaks",
     "offset",
     "only_last",
     "outlier",
@@ -124,6 +125,27 @@ def leading_minus_inf(index: int, fraction: float = 0.75) -> Fill:
         x = inputs[index].clone()
         x[..., : min(int(fraction * x.shape[-1]), x.shape[-1] - 1)] = float("-inf")
         return (*inputs[:index], x, *inputs[index + 1 :])
+
+    return fill
+
+
+def lone_peaks(index: int, height: float = 200.0) -> Fill:
+    """One element of each row of input ``index`` stands ``height`` above all others of the row.
+
+    A maximum that passes over it makes exp overflow.  The peaks of the first rows stand where a lane or
+    a tail is lost: at either end of the row, and of blocks of 16 to 128; those of the others at random.
+    """
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        x = inputs[index].double().clone()
+        rows = x.reshape(-1, x.shape[-1])
+        n_rows, n_cols = rows.shape
+        column = torch.randint(n_cols, (n_rows,), generator=generator, device=x.device)
+        first = [0, n_cols - 1, *(one for block in (16, 32, 64, 128) for one in (block - 1, block)), n_cols - 2, 1]
+        chosen = torch.tensor([one for one in first if 0 <= one < n_cols][:n_rows], device=x.device)
+        column[: len(chosen)] = chosen
+        rows.scatter_(1, column[:, None], rows.amax(dim=1, keepdim=True) + height)
+        return replaced(inputs, index, rows.reshape(x.shape))
 
     return fill
 
