@@ -21,6 +21,7 @@ from autokernel.cli.arguments import (
 )
 from autokernel.cli.console import emit_json, say
 from autokernel.cli.locating import ROOT, find_run, split_run
+from autokernel.cli.modeling import BaseUrlOption, SettingOption, model_settings
 from autokernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def new(
     approval: Annotated[
         str, typer.Option(callback=_one_of("auto", "approve"), help="auto: keep by policy; approve: a person decides.")
     ] = "auto",
-    agent: Annotated[str, typer.Option(help="auto, search, human or replay:RUN.")] = "auto",
+    agent: Annotated[str, typer.Option(help="auto, search, human, replay:RUN or openai:MODEL.")] = "auto",
+    base_url: BaseUrlOption = None,
+    agent_setting: SettingOption = None,
     start: Annotated[Path | None, typer.Option("--from", help="Kernel file to start from.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,6 +73,7 @@ def new(
     source = None if start is None else read_kernel(start)
     reference = reference_of(operation, spec)
     shapes = parse_shapes(shape)
+    model = model_settings(agent, base_url, agent_setting)
 
     from autokernel.session import Session
 
@@ -78,6 +82,10 @@ def new(
         agent=agent, approval=approval, start=source,
     )  # fmt: skip
     try:
+        if model is not None:
+            from autokernel.agents.settings import save
+
+            save(session.path, model)
         status = session.status
     finally:
         session.close()
