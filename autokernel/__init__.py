@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from autokernel.experiment import Experiment as Experiment
     from autokernel.experiment import RunStatus as RunStatus
     from autokernel.experiment import Summary as Summary
+    from autokernel.integration import check_model as check_model
+    from autokernel.integration import integrate as integrate
     from autokernel.measurement import Measurement as Measurement
     from autokernel.measurement import Ratio as Ratio
     from autokernel.ops.spec import KernelSpec as KernelSpec
@@ -53,6 +55,8 @@ _HOMES = {
     "Timing": "target",
     "TimingCase": "ops.spec",
     "Verdict": "verdict",
+    "check_model": "integration",
+    "integrate": "integration",
 }
 
 __all__ = [*sorted(_HOMES), "load_results"]
