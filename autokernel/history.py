@@ -26,7 +26,7 @@ __all__ = ["EDITS", "EXPERIMENTS", "History", "blob_id"]
 EXPERIMENTS = "refs/autokernel/experiments"
 EDITS = "refs/autokernel/edits"
 KERNEL = "kernel.py"
-_EXCLUDED = "/results.tsv\n/.autokernel/\n/progress.*\n"
+_EXCLUDED = "/results.tsv\n/agent.toml\n/.autokernel/\n/progress.*\n"
 
 
 def blob_id(text: str | bytes) -> str:
