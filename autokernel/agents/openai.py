@@ -16,7 +16,7 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ class OpenAIAgent:
         waiting = self._waiting(context)
         if waiting is not None:
             return waiting
-        trace: dict[str, Any] = {"format": 1, "model": self._model, "base_url": run.settings.base_url, "turns": []}
+        trace: dict[str, Any] = {"format": 1, "model": self._model, "base_url": run.settings.base_url}
+        trace |= {"messages": [], "turns": []}
         try:
             sources = await self._ask(context, run, trace)
         except BaseException:
@@ -113,15 +114,18 @@ class OpenAIAgent:
                 {"role": "system", "content": prompt.system},
                 {"role": "user", "content": prompt.user + before},
             ]
-            told = 0  # messages that the trace has already
+            trace["messages"] += messages if not trace["messages"] else messages[1:]
             for _ in range(_TURNS):
                 reply = await run.chat.ask(messages, lambda tokens: run.budget.allow(tokens, experiments=made))
                 sources, problem = _read(reply, context, run.settings)
-                trace["turns"].append(_turn(messages[told:], reply, problem, first=told == 0))
+                answer = {"role": "assistant", "content": reply.text or "(nothing)"}
+                trace["messages"].append({**answer, "reasoning": reply.reasoning} if reply.reasoning else answer)
+                trace["turns"].append(_turn(reply, problem, run.settings))
                 if sources:
                     return sources
-                messages += [{"role": "assistant", "content": reply.text or "(nothing)"}, _repair(problem)]
-                told = len(messages) - 1
+                messages += [answer, _repair(problem)]
+                trace["messages"].append(messages[-1])
+            trace["messages"].pop()  # the last was not sent
         raise Exhausted(f"{_CONVERSATIONS * _TURNS} answers of {self._model} could not be used; the last: {problem}")
 
     def _waiting(self, context: Context) -> Proposal | None:
@@ -145,7 +149,7 @@ class OpenAIAgent:
             assert isinstance(queue, list)
             asked = trace.get("asked_for", own[-1].number)
             kept = {name: trace.get(name) for name in ("format", "model", "base_url", "strategy", "best")}
-            news = {"asked_for": asked, "queue": queue[at + 1 :], "dropped": dropped, "turns": []}
+            news = {"asked_for": asked, "queue": queue[at + 1 :], "dropped": dropped}
             return Proposal(source=source, hypothesis=candidate.hypothesis, tokens=0, trace={**kept, **news})
         return None
 
@@ -210,15 +214,12 @@ def _source(candidate: Candidate, context: Context) -> str:
     return source
 
 
-def _turn(news: Sequence[Mapping[str, str]], reply: Reply, problem: str, *, first: bool) -> dict[str, Any]:
-    """One request and its answer, for the record; of a conversation each message once."""
+def _turn(reply: Reply, problem: str, settings: ModelSettings) -> dict[str, Any]:
+    """One answer in figures, and what was wrong with it."""
     return {
-        "begins": first,
-        "messages": list(news),
-        "answer": reply.text,
-        "reasoning": reply.reasoning,
         "finish": reply.finish,
         "usage": dataclasses.asdict(reply.usage),
+        "cost": reply.usage.cost(settings),
         "seconds": round(reply.seconds, 3),
         "waits": list(reply.waits),
         "problem": problem,

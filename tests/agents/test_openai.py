@@ -73,11 +73,12 @@ async def test_a_whole_file_becomes_an_experiment_with_its_tokens_and_its_exchan
     assert (experiment.decision, experiment.agent) == ("keep", "openai:model-1")
     assert experiment.hypothesis == "half as many loads, 5 % less"
     assert experiment.tokens == 1200
-    turn = record["trace"]["turns"][0]
-    assert turn["answer"] == whole_file(source)
+    (turn,) = record["trace"]["turns"]
     assert turn["usage"] == {"prompt_tokens": 1000, "answer_tokens": 200, "estimated": False}
-    assert [message["role"] for message in turn["messages"]] == ["system", "user"]
-    assert turn["messages"] == server.requests[0]["messages"]
+    *asked, answer = record["trace"]["messages"]
+    assert [message["role"] for message in asked] == ["system", "user"]
+    assert asked == server.requests[0]["messages"]
+    assert answer == {"role": "assistant", "content": whole_file(source)}
     assert server.requests[0]["model"] == "model-1"
 
 
@@ -125,7 +126,8 @@ async def test_an_answer_that_cannot_be_used_gets_one_repair_turn(tmp_path, answ
     assert told in repair[-1]["content"]
     assert proposal.trace is not None
     assert told in proposal.trace["turns"][0]["problem"]
-    assert proposal.trace["turns"][1]["messages"] == [repair[-1]]
+    assert proposal.trace["messages"][:-1] == repair
+    assert proposal.trace["messages"][-1]["content"] == whole_file(kernel(1.5))
     assert proposal.tokens == 2400
 
 
@@ -138,7 +140,10 @@ async def test_a_model_that_is_unable_ends_the_run_and_harms_nothing(tmp_path):
         assert len(server.requests) == 6
         assert [one.decision for one in session.experiments] == ["baseline"]
         unused = list((session.path / ".autokernel/agent/unused").glob("*.json"))
-    assert len(json.loads(unused[0].read_text())["turns"]) == 6
+    exchange = json.loads(unused[0].read_text())
+    assert len(exchange["turns"]) == 6
+    roles = [message["role"] for message in exchange["messages"]]
+    assert roles == ["system", *["user", "assistant", "user", "assistant"] * 3]
 
 
 @pytest.mark.parametrize(
