@@ -83,12 +83,22 @@ class Briefing:
     Args:
         subject: What the run is about.
         settings: Budget, number of candidates, how many experiments are told in detail.
+        introduction: What comes first: who does what, and how to answer; for a model inside the loop
+            when None.
         manual: The manual; the one that comes with the package when None.
     """
 
-    def __init__(self, subject: Subject, settings: ModelSettings, manual: Manual | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        settings: ModelSettings,
+        *,
+        introduction: str | None = None,
+        manual: Manual | None = None,
+    ) -> None:
         self._subject = subject
         self._settings = settings
+        self._introduction = introduction or f"{_INTRODUCTION}\n\n{answer_format(settings.candidates)}"
         self._manual = manual or load()
         self._told: dict[tuple[int, str], str] = {}  # by experiment and commit: what a decided one has to tell
         self._diffs: dict[tuple[int, str], str] = {}
@@ -109,7 +119,7 @@ class Briefing:
     def _fixed(self, context: Context) -> Iterator[Part]:
         """What stays the same during a run."""
         backend, operation = context.target.backend, context.target.operation
-        yield Part("answer format", _INTRODUCTION + "\n\n" + answer_format(self._settings.candidates), system=True)
+        yield Part("answer format", self._introduction, system=True)
         ranks = {"Mission": 0, "Rules of the loop": 0, "The contract of kernel.py": 0}
         ranks |= {f"Backend: {backend}": 20, f"Operation: {operation}": 25}
         ranks |= dict.fromkeys(_JUDGING, 35)
