@@ -10,6 +10,7 @@ import pytest
 
 from autokernel import ops, starters
 from autokernel.errors import UsageError
+from autokernel.ops import Case
 from autokernel.runner.client import Limits
 from benchmarks.mutants import __main__ as command
 from benchmarks.mutants import judging, report
@@ -176,60 +177,61 @@ def test_a_sum_in_half_precision_is_planted_in_a_triton_kernel():
 # Judging
 
 
-def planted(*changes: tuple[str, str]) -> Mutant:
-    """rmsnorm's C++ starter with the texts replaced, as a mutant."""
-    source = live(starters.source("rmsnorm", "cpp"), "cpp")
-    for old, new in changes:
-        assert old in source
-        source = source.replace(old, new)
-    return Mutant("rmsnorm", "cpp", "planted", 1, changes[0][0], changes[0][1], source)
+STARTER = live(starters.source("reduce", "cpp"), "cpp")
+CASES = [Case(shape={"M": 5, "N": size}, dtype=dtype) for size in (1, 17, 100, 300) for dtype in ("float32", "float16")]
+
+
+def planted(old: str, new: str) -> Mutant:
+    """The C++ starter of reduce with one text replaced, as a mutant."""
+    assert STARTER.count(old) == 1
+    return Mutant("reduce", "cpp", "planted", 1, old, new, STARTER.replace(old, new))
 
 
 @needs_compiler
 def test_mutants_are_judged_and_those_accepted_are_compared_with_the_starter():
-    starter = live(starters.source("rmsnorm", "cpp"), "cpp")
+    total = "for (int lane = 0; lane < LANES; ++lane) sum += partial[lane];"
     chosen = [
-        planted(("float sum = 0.0f;", "float sum = 0.0f")),  # no semicolon
-        planted((" * to_float(weight[i])", "")),
-        planted(("sum_of_squares(x, n_cols) / n_cols + eps", "sum_of_squares(x, n_cols) / n_cols")),
-        planted(("prefetch(x + col", "prefetch(y + col")),
-        planted(("1.0f / std::sqrt(", "1.0f / (1.0f + 1.2e-7f) / std::sqrt(")),
+        planted("float sum = 0.0f;", "float sum = 0.0f"),  # no semicolon
+        planted(total, ""),
+        planted("for (; col < n_cols; ++col)", "for (; col < n_cols - 1; ++col)"),
+        planted("prefetch(x + col + PREFETCH", "prefetch(x + col"),
+        planted(total, total.replace("lane = 0; lane < LANES; ++lane", "lane = LANES - 1; lane >= 0; --lane")),
     ]
 
-    rows = list(judging.judge(starter, chosen, device="cpu", progress=lambda line: None))
+    rows = list(judging.judge(STARTER, chosen, device="cpu", progress=lambda line: None, cases=CASES))
 
     assert [(row["outcome"], row["stage"]) for row in rows] == [
         (Outcome.INVALID, "smoke"),
+        (Outcome.CAUGHT, "sweep"),  # 8 columns, in the smoke stage, are all tail
         (Outcome.CAUGHT, "smoke"),
-        (Outcome.CAUGHT, "sweep"),  # an option with a large eps
         (Outcome.EQUIVALENT, ""),
-        (Outcome.TOLERATED, ""),
+        (Outcome.TOLERATED, ""),  # in another order
     ]
     assert "element [" in rows[1]["reason"]
-    assert rows[3]["changed"] == 0 and rows[3]["cases"] >= 80
+    assert (rows[3]["cases"], rows[3]["changed"]) == (len(CASES), 0)
     assert rows[4]["changed"] > 0 and 0 < rows[4]["error_over_bound"] < 1
 
 
 @needs_compiler
 def test_a_wrong_mutant_that_the_verifier_accepted_would_count_as_missed():
-    starter = live(starters.source("rmsnorm", "cpp"), "cpp")
-    with Equivalence(ops.get("rmsnorm"), "cpu", starter, LIMITS) as equivalence:
-        same = equivalence.compare(starter)
-        wrong = equivalence.compare(planted(("+ eps)", "+ 1.01f * eps)")).source)
-        crashing = equivalence.compare(starter + "\n\ndef kernel_fn(x, weight, eps=1e-6):\n    raise ValueError\n")
+    with Equivalence(ops.get("reduce"), "cpu", STARTER, LIMITS, CASES) as equivalence:
+        same = equivalence.compare(STARTER)
+        wrong = equivalence.compare(planted("float sum = 0.0f;", "float sum = n_cols > 200;").source)
+        crashing = equivalence.compare(STARTER + "\n\ndef kernel_fn(x):\n    raise ValueError\n")
 
     assert (same.changed, same.error_over_bound) == (0, 0.0)
-    assert wrong.changed > 0 and wrong.error_over_bound > 1 > wrong.starter_over_bound
-    assert crashing.changed == crashing.cases and math.isinf(crashing.error_over_bound)
+    assert (wrong.changed, wrong.worst) == (2, "M=5 N=300 float32")
+    assert wrong.error_over_bound > 1 > wrong.starter_over_bound
+    assert (crashing.changed, crashing.error_over_bound) == (len(CASES), math.inf)
     assert judging.outcome_of_accepted(same) == Outcome.EQUIVALENT
     assert judging.outcome_of_accepted(wrong) == judging.outcome_of_accepted(crashing) == Outcome.MISSED
 
 
 @needs_compiler
 def test_mutants_of_a_starter_that_is_wrong_itself_are_not_judged():
-    wrong = planted((" * to_float(weight[i])", ""))
+    wrong = planted("for (; col < n_cols; ++col)", "for (; col < n_cols - 1; ++col)")
 
-    with pytest.raises(UsageError, match="the starter of rmsnorm is not accepted on .*smoke"):
+    with pytest.raises(UsageError, match="the starter of reduce is not accepted on .*smoke"):
         next(judging.judge(wrong.source, [wrong], device="cpu", progress=lambda line: None))
 
 

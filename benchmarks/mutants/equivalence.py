@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections.abc import Sequence
 
 import torch
 
@@ -25,7 +26,7 @@ __all__ = ["Difference", "Equivalence", "broad_cases"]
 
 SEED = 20261130
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 257, 1000, 2049)
-_INTERPRETED_VOLUME, _COMPILED_VOLUME = 10_000, 150_000
+_INTERPRETED, _COMPILED = (40, 10_000), (80, 150_000)  # random cases, and how large a case may be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +88,15 @@ class Equivalence:
         device: ``cpu`` or ``cuda:0``.
         source: The starter's text.
         limits: For the runners.
+        cases: What to compare on; `broad_cases` when None.
     """
 
-    def __init__(self, spec: KernelSpec, device: str, source: str, limits: Limits) -> None:
+    def __init__(
+        self, spec: KernelSpec, device: str, source: str, limits: Limits, cases: Sequence[Case] | None = None
+    ) -> None:
         self.spec, self.device, self.source, self.limits = spec, device, source, limits
         self._zygote = Zygote(device)
+        self._wanted = cases
         self._cases: list[Case] = []
         self._right: list[Call] = []
 
@@ -132,9 +137,9 @@ class Equivalence:
     def _remember_starter(self) -> None:
         with self._runner() as runner:
             trial = self._load(runner, self.source)
-            volume = _INTERPRETED_VOLUME if trial.interpreted else _COMPILED_VOLUME
-            cases = broad_cases(self.spec, count=40 if trial.interpreted else 80, volume=volume)
-            self._cases = [case for case in cases if not trial.not_testable(case)]
+            count, volume = _INTERPRETED if trial.interpreted else _COMPILED
+            wanted = broad_cases(self.spec, count=count, volume=volume) if self._wanted is None else self._wanted
+            self._cases = [case for case in wanted if not trial.not_testable(case)]
             self._right = [self._call(trial, case, number) for number, case in enumerate(self._cases)]
 
     def _inputs(self, case: Case, number: int) -> tuple[torch.Tensor, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from autokernel.errors import UsageError
 from autokernel.evaluator import Evaluator, EvaluatorSettings
+from autokernel.ops import Case
 from autokernel.runner.client import Limits
 from autokernel.verdict import Stage, Verdict
 from benchmarks.mutants.equivalence import Difference, Equivalence
@@ -44,8 +45,11 @@ def judge(
     device: str,
     progress: Callable[[str], None],
     late: Callable[[], bool] = lambda: False,
+    cases: Sequence[Case] | None = None,
 ) -> Iterator[Row]:
     """Yield a row for each mutant of one starter, until ``late`` says that it is enough.
+
+    Those that are accepted are compared with the starter on ``cases``, or on the broad ones when None.
 
     Raises:
         UsageError: The starter itself is not accepted, so nothing could be said of its mutants.
@@ -55,7 +59,7 @@ def judge(
         evaluator = stack.enter_context(Evaluator(operation, device=device, settings=EvaluatorSettings(roofline=False)))
         limits = _limits(evaluator, starter, progress)
         evaluator.settings = dataclasses.replace(evaluator.settings, limits=limits)
-        equivalence = Equivalence(evaluator.spec, evaluator.device.torch_name, starter, limits)
+        equivalence = Equivalence(evaluator.spec, evaluator.device.torch_name, starter, limits, cases)
         stack.enter_context(equivalence)
         for mutant in chosen:
             if late():
