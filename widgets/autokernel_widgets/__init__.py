@@ -1,15 +1,19 @@
 """What a notebook shows of a run: widgets built on the run folder, so that they work while any process drives it.
 
-    from autokernel_widgets import History, SpeedupChart
+    from autokernel_widgets import Workbench
 
-    chart = SpeedupChart("runs/rmsnorm-1")
-    chart                                    # the last expression of a cell shows it
-    task = asyncio.create_task(chart.follow())  # and this keeps it up to date
+    Workbench("runs/rmsnorm-1")              # all of it on one page
+    EvidenceCard("runs/rmsnorm-1")           # or a part: the card of the experiment that waits
 
-Nothing in `autokernel` imports this package.
+In a notebook each widget follows its run by itself.  Nothing in `autokernel` imports this package.
 """
 
+from autokernel_widgets.agent_trace import AgentTrace
+from autokernel_widgets.diff_view import DiffView
+from autokernel_widgets.evidence_card import EvidenceCard
 from autokernel_widgets.history import History
+from autokernel_widgets.roofline import Roofline
 from autokernel_widgets.speedup_chart import SpeedupChart
+from autokernel_widgets.workbench import Workbench
 
-__all__ = ["History", "SpeedupChart"]
+__all__ = ["AgentTrace", "DiffView", "EvidenceCard", "History", "Roofline", "SpeedupChart", "Workbench"]
