@@ -57,10 +57,11 @@ def test_the_same_text_has_the_same_mutants_and_a_larger_sample_begins_with_a_sm
     assert sorted(mutant.key for mutant in sample(first, None, 1)) == sorted(mutant.key for mutant in first)
 
 
-def test_a_cpp_starter_gets_the_constants_that_let_its_tails_run():
+def test_a_starter_gets_the_constants_that_let_all_its_lines_run():
     source = live(starters.source("rmsnorm", "cpp"), "cpp")
 
     assert "\nLANES = 16" in source and "\nSTREAM = True" in source
+    assert "\nBLOCK_ROWS = 64\n" in live(starters.source("cross_entropy", "triton"), "triton")
     assert live(starters.source("rmsnorm", "triton"), "triton") == starters.source("rmsnorm", "triton")
 
 

@@ -101,6 +101,7 @@ SPEC = KernelSpec(
         {"M": 1, "K": 65, "F": 127, "N": 33},
         {"M": 129, "K": 7, "F": 5, "N": 3},
         {"B": 2, "M": 3, "K": 31, "F": 70, "N": 17},
+        {"M": 2, "K": 70, "F": 33, "N": 260},  # more outputs than a tile is wide
     ),
     timing_shapes=(
         {"M": 2048, "K": 4096, "F": 11008, "N": 4096},

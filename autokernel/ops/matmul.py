@@ -72,6 +72,7 @@ SPEC = KernelSpec(
         {"M": 127, "N": 1, "K": 129},
         {"M": 65, "N": 129, "K": 7},
         {"M": 3, "N": 5, "K": 1023},
+        {"M": 1153, "N": 130, "K": 9},  # more than one group of tiles, the last one not full
     ),
     timing_shapes=(
         {"M": 4096, "N": 4096, "K": 4096},

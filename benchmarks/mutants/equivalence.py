@@ -50,25 +50,30 @@ class Difference:
 
 
 def broad_cases(spec: KernelSpec, *, count: int, volume: int) -> list[Case]:
-    """The cases of the verification and ``count`` random ones, each of at most ``volume`` elements or terms."""
-    cases = [case for planned in plan(spec).values() for case in planned]
+    """The cases of the verification without the large ones, and ``count`` random ones.
+
+    Args:
+        spec: The operation.
+        count: How many random cases.
+        volume: The largest product of a random case's sizes.
+    """
+    large = list(spec.large_shapes)
+    planned = [case for cases in plan(spec).values() for case in cases if case.shape not in large]
     order = random.Random(SEED)
     shapes = [*spec.shapes, *(spec.edge_shapes or ())]
-    fills, options = ["normal", *fill_names(spec)], list(spec.options)
-    for _number in range(20 * count):
-        if len(cases) >= count + sum(map(len, plan(spec).values())):
-            break
+    patterns, options = ["normal", *fill_names(spec)], list(spec.options)
+    drawn: list[Case] = []
+    for _attempt in range(20 * count):
         case = Case(
             shape={name: order.choice(_SIZES) for name in order.choice(shapes)},
             dtype=order.choice(list(spec.dtypes)),
-            fill=order.choice(fills),
+            fill=order.choice(patterns),
             layout=order.choice(LAYOUTS) if spec.strided_inputs else "contiguous",
             options=order.choice(options),
         )
-        if math.prod(case.shape.values()) <= volume and _is_defined(spec, case):
-            cases.append(case)
-    distinct = {case.label: case for case in cases}.values()
-    return [case for case in distinct if math.prod(case.shape.values()) <= volume]
+        if len(drawn) < count and math.prod(case.shape.values()) <= volume and _is_defined(spec, case):
+            drawn.append(case)
+    return list({case.label: case for case in (*planned, *drawn)}.values())
 
 
 def _is_defined(spec: KernelSpec, case: Case) -> bool:

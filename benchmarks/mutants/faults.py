@@ -19,8 +19,13 @@ from benchmarks.mutants.edit import Fault
 
 __all__ = ["Mutant", "live", "mutants", "sample"]
 
-# Constants that let every line of a C++ starter run: with LANES = 1 the loops over a row's rest have nothing to do.
-_LIVE = {"LANES": 16, "TILE_M": 4, "PAIRS": 16, "STREAM": True, "PREFETCH_ROWS": 1, "PREFETCH": 64}
+# Constants that let every line of a starter run on the verifier's sizes: with LANES = 1 the loops over a row's rest
+# have nothing to do, and 1024 rows at a time are all rows at once in the interpreter.
+_LIVE: dict[str, dict[str, int | bool]] = {
+    "cpp": {"LANES": 16, "TILE_M": 4, "PAIRS": 16, "STREAM": True, "PREFETCH_ROWS": 1, "PREFETCH": 64},
+    "triton": {"BLOCK_ROWS": 64},
+    "cuda": {},
+}
 _NATIVE_TEXT = re.compile(r'^(CPP_SRC|CUDA_SRC) = r"""\n(.*?)^"""', re.MULTILINE | re.DOTALL)
 
 
@@ -54,9 +59,7 @@ class Mutant:
 
 def live(source: str, backend: str) -> str:
     """Return a starter's text with those constants that let all of its lines run."""
-    if backend != "cpp":
-        return source
-    for name, value in _LIVE.items():
+    for name, value in _LIVE[backend].items():
         source = re.sub(rf"^{name} = \w+", f"{name} = {value}", source, flags=re.MULTILINE)
     return source
 
