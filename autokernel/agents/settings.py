@@ -59,7 +59,7 @@ class ModelSettings:
 
     base_url: str | None = None
     key_variable: str = "OPENAI_API_KEY"
-    prompt_tokens: int = 24_000
+    prompt_tokens: int = 28_000
     answer_tokens: int = 16_000
     temperature: float | None = None
     candidates: int = 1

@@ -46,7 +46,7 @@ def context_of(run: RunFolder) -> Context:
     )
 
 
-def briefing_text(run: RunFolder, answer: str, *, tokens: int = 24_000) -> str:
+def briefing_text(run: RunFolder, answer: str, *, tokens: int = 28_000) -> str:
     """Manual, target, best kernel and what was tried, as one text.
 
     Args:

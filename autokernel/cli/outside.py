@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def context(
     run: RunArgument = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens of the text, estimated.")] = 24_000,
+    tokens: Annotated[int, typer.Option(min=1, help="Most tokens of the text, estimated.")] = 28_000,
     root: RootOption = ROOT,
 ) -> None:
     """Print what an agent should know before it writes a candidate.

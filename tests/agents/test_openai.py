@@ -344,7 +344,7 @@ async def test_an_answer_is_never_allowed_more_tokens_than_the_budget_has_left(t
     answers = [says(whole_file(kernel(1.5)), usage=(9000, 500))]
     _, server = await proposed(tmp_path, answers, max_tokens=10_000, prompt_tokens=8000)
 
-    asked = sum(len(message["content"].encode()) for message in server.requests[0]["messages"]) / 2.5
+    asked = sum(len(message["content"].encode()) for message in server.requests[0]["messages"]) / 2.25
     assert server.requests[0]["max_tokens"] <= 10_000 - asked
 
 
@@ -432,7 +432,7 @@ async def test_edits_may_be_of_an_earlier_kernel(tmp_path):
 async def test_settings_are_kept_beside_the_run_and_found_by_name(tmp_path):
     answers = [says(whole_file(kernel(1.5))), says(whole_file(kernel(2.5)))]
     with ModelServer(answers) as server:
-        with new(tmp_path, server, prompt_tokens=9000) as session:
+        with new(tmp_path, server, prompt_tokens=9500) as session:
             await session.step()
             await session.step()
         text = (session.path / "agent.toml").read_text()
@@ -440,7 +440,7 @@ async def test_settings_are_kept_beside_the_run_and_found_by_name(tmp_path):
             assert (await session.step()).decision == "keep"
 
     assert f'base_url = "{server.base_url}"' in text
-    assert "prompt_tokens = 9000" in text
+    assert "prompt_tokens = 9500" in text
 
 
 def test_the_name_makes_the_agent():
