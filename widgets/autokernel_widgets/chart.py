@@ -56,7 +56,7 @@ class Chart(Follower, anywidget.AnyWidget):
 
     def __init__(self, run: RunFolder | Session | str | Path, *, selected: int = -1, live: bool = True) -> None:
         super().__init__(selected=selected)
-        self._source = RunSource(run)
+        self._source = RunSource.of(run)
         self.refresh()
         self.on_msg(lambda widget, content, buffers: self._in_loop(lambda: self._heard(content)))
         self._begin(live)
@@ -64,7 +64,7 @@ class Chart(Follower, anywidget.AnyWidget):
     def refresh(self) -> bool:
         """Draw what the run folder holds now; True if that differed from what was shown."""
         try:
-            figure, problem = self._draw(), ""
+            figure, problem = self._source.guard(self._draw), ""
         except Unreadable as error:
             figure, problem = {}, str(error)
         if not problem and plotly_file() is None:
@@ -99,7 +99,7 @@ class Chart(Follower, anywidget.AnyWidget):
 
     def _static(self) -> str:
         try:
-            return static_html(node("div", self._sketch(), class_="ak"))
+            return static_html(node("div", self._source.guard(self._sketch), class_="ak"))
         except Unreadable as error:
             return to_html(message(str(error)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Follower", "RunSource", "Unreadable"]
 
 FORMAT = 1  # of the records that this version writes
-INTERVAL_SECONDS = 0.3
-_BEAT_EVERY_SECONDS = 2.0
+INTERVAL_SECONDS = 0.1
+_DRIVER_SECONDS = 0.5
+_BEAT_SECONDS = 2.0
 _Result = TypeVar("_Result")
 
 
@@ -47,6 +49,12 @@ class RunSource:
         self.path = Path(path if isinstance(path, (str, Path)) else str(path)).expanduser().absolute()
         self._folder: RunFolder | None = None
         self._target: object = None
+        self._driver: tuple[float, object] = (0.0, None)
+
+    @classmethod
+    def of(cls, run: RunSource | RunFolder | Session | str | Path) -> RunSource:
+        """The source of a run; widgets that show one run together share one, and so read each file once."""
+        return run if isinstance(run, RunSource) else cls(run)
 
     @property
     def name(self) -> str:
@@ -59,18 +67,30 @@ class RunSource:
         Raises:
             Unreadable: It cannot be read; the message says why and what to do.
         """
+        return self.guard(lambda: what(self._opened()))
+
+    def _opened(self) -> RunFolder:
+        target = _stat(self.path / FILE)
+        if self._folder is None or self._target != target:
+            self._target = target
+            self._folder = RunFolder(self.path)
+            self._folder.experiments  # noqa: B018 - reads the journal, which may be of another version
+        return self._folder
+
+    def guard(self, make: Callable[[], _Result]) -> _Result:
+        """Return what ``make`` makes of the run's files.
+
+        Raises:
+            Unreadable: They hold something else than this version expects.
+        """
         try:
-            if self._folder is None or self._target != _stat(self.path / FILE):
-                self._target = _stat(self.path / FILE)
-                self._folder = RunFolder(self.path)
-                self._folder.experiments  # noqa: B018 - reads the journal, which may be of another version
-            return what(self._folder)
+            return make()
         except AutokernelError as error:
             self._folder = None
             raise Unreadable(clean(error)) from None
         except Unreadable:
             raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
             self._folder = None  # its reader may have stopped half way
             raise Unreadable(
                 f"{self.path} cannot be read by AutoKernel {__version__} ({type(error).__name__}: {clean(error)}); "
@@ -96,7 +116,10 @@ class RunSource:
         """Differs whenever something about the run may have changed; costs a few calls of `stat`."""
         paths = Paths(self.path)
         watched = (self.path / FILE, paths.journal, paths.events, paths.results, paths.commands)
-        return (*map(_stat, watched), (files.driver_of(paths.lock) or {}).get("pid"))
+        now = time.monotonic()
+        if now - self._driver[0] >= _DRIVER_SECONDS:  # asking takes the lock for an instant, so it is not done often
+            self._driver = now, (files.driver_of(paths.lock) or {}).get("pid")
+        return (*map(_stat, watched), self._driver[1])
 
 
 def _stat(path: Path) -> object:
@@ -105,6 +128,11 @@ def _stat(path: Path) -> object:
     except OSError:
         return None
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _as_widget(follower: Follower) -> Any:
+    """The widget that the follower is mixed into, whose traits are not known here."""
+    return follower
 
 
 class Follower:
@@ -133,18 +161,18 @@ class Follower:
 
     async def follow(self, *, interval_seconds: float = 0.5, seconds: float | None = None) -> None:
         """Keep the widget up to date: for so many seconds, or until the task is cancelled."""
-        loop = asyncio.get_running_loop()
+        loop, widget = asyncio.get_running_loop(), _as_widget(self)
         end = None if seconds is None else loop.time() + seconds
         seen: object = None
         beaten = 0.0
-        while getattr(self, "comm", True) is not None:  # a closed widget has no comm
+        while getattr(widget, "comm", True) is not None:  # a closed widget has no comm
             with contextlib.suppress(OSError):
                 now = self._source.fingerprint()
                 if now != seen:
                     self.refresh()
                     seen = now
-            if loop.time() - beaten >= _BEAT_EVERY_SECONDS and hasattr(self, "beat"):
-                self.beat, beaten = self.beat + 1, loop.time()
+            if loop.time() - beaten >= _BEAT_SECONDS and hasattr(widget, "beat"):
+                widget.beat, beaten = widget.beat + 1, loop.time()
             if end is not None and loop.time() >= end:
                 return
             await asyncio.sleep(max(0.1, interval_seconds))  # a browser drains about ten updates a second

@@ -49,8 +49,8 @@ class History(Follower, anywidget.AnyWidget):
 
     columns = traitlets.List(list(COLUMNS)).tag(sync=True)
     numeric = traitlets.List(sorted(_NUMERIC)).tag(sync=True)
-    rows = traitlets.List().tag(sync=True)
-    notes = traitlets.List().tag(sync=True)
+    rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    notes: traitlets.List[Any] = traitlets.List().tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
     label = traitlets.Unicode("").tag(sync=True)
     beat = traitlets.Int(0).tag(sync=True)
@@ -58,7 +58,7 @@ class History(Follower, anywidget.AnyWidget):
 
     def __init__(self, run: Any, *, selected: int = -1, live: bool = True) -> None:
         super().__init__(selected=selected)
-        self._source = RunSource(run)
+        self._source = RunSource.of(run)
         self._cells: dict[int, tuple[Experiment, list[Any]]] = {}
         self._table_seen: tuple[object, list[str]] = (None, [])
         self.refresh()

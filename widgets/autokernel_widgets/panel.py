@@ -44,14 +44,14 @@ class Panel(Follower, anywidget.AnyWidget):
     _esm = _HERE / "panel.js"
     _css = STYLE
 
-    tree = traitlets.List().tag(sync=True)
+    tree: traitlets.List[Any] = traitlets.List().tag(sync=True)
     beat = traitlets.Int(0).tag(sync=True)
     label = traitlets.Unicode("").tag(sync=True)
     selected = traitlets.Int(-1).tag(sync=True)
 
     def __init__(self, run: RunFolder | Session | str | Path, *, selected: int = -1, live: bool = True) -> None:
         super().__init__(selected=selected)
-        self._source = RunSource(run)
+        self._source = RunSource.of(run)
         self.refresh()
         self.observe(lambda change: self.refresh(), "selected")
         self.on_msg(lambda widget, content, buffers: self._in_loop(lambda: self._heard(content)))
@@ -60,7 +60,7 @@ class Panel(Follower, anywidget.AnyWidget):
     def refresh(self) -> bool:
         """Show what the run folder holds now; True if that differed from what was shown."""
         try:
-            tree = self._content()
+            tree = self._source.guard(self._content)
         except Unreadable as error:
             tree = message(str(error))
         if tree == self.tree:

@@ -12,6 +12,7 @@ from autokernel.runfolder import RunFolder
 from autokernel_widgets.agent_trace import AgentTrace
 from autokernel_widgets.controls import Controls
 from autokernel_widgets.evidence_card import EvidenceCard
+from autokernel_widgets.following import RunSource
 from autokernel_widgets.history import History
 from autokernel_widgets.panel import with_html
 from autokernel_widgets.roofline import Roofline
@@ -50,12 +51,13 @@ class Workbench(ipywidgets.VBox):
         place: str = "detached",
         live: bool = True,
     ) -> None:
-        self.controls = Controls(run, experiments=experiments, place=place, live=live)
-        self.card = EvidenceCard(run, live=live)
-        self.chart = SpeedupChart(run, selected=self.card.selected, live=live)
-        self.history = History(run, selected=self.card.selected, live=live)
-        self.roofline = Roofline(run, selected=self.card.selected, live=live)
-        self.trace = AgentTrace(run, self.card.selected, live=live)
+        source: Any = RunSource.of(run)  # one for all parts, so that each file is read once
+        self.controls = Controls(source, experiments=experiments, place=place, live=live)
+        self.card = EvidenceCard(source, live=live)
+        self.chart = SpeedupChart(source, selected=self.card.selected, live=live)
+        self.history = History(source, selected=self.card.selected, live=live)
+        self.roofline = Roofline(source, selected=self.card.selected, live=live)
+        self.trace = AgentTrace(source, self.card.selected, live=live)
         for part, share in ((self.roofline, "3 1 380px"), (self.trace, "2 1 320px")):
             part.layout = ipywidgets.Layout(flex=share, min_width="0")
         beside = ipywidgets.Box(
