@@ -130,10 +130,11 @@ def leading_minus_inf(index: int, fraction: float = 0.75) -> Fill:
 
 
 def lone_peaks(index: int, height: float = 200.0) -> Fill:
-    """One element of each row of input ``index`` stands ``height`` above all others of the row.
+    """One element of each row of input ``index`` stands ``height``, or two or three times that, above all others.
 
-    A maximum that passes over it makes exp overflow.  The peaks of the first rows stand where a lane or
-    a tail is lost: at either end of the row, and of blocks of 16 to 128; those of the others at random.
+    A maximum that passes over it, or takes in a neighbour's, makes exp overflow or vanish.  The peaks of
+    the first rows stand where that happens: at either end of the row, and of blocks of 16 to 128; those
+    of the other rows at random.
     """
 
     def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -141,10 +142,12 @@ def lone_peaks(index: int, height: float = 200.0) -> Fill:
         rows = x.reshape(-1, x.shape[-1])
         n_rows, n_cols = rows.shape
         column = torch.randint(n_cols, (n_rows,), generator=generator, device=x.device)
-        first = [0, n_cols - 1, *(one for block in (16, 32, 64, 128) for one in (block - 1, block)), n_cols - 2, 1]
-        chosen = torch.tensor([one for one in first if 0 <= one < n_cols][:n_rows], device=x.device)
+        # Beside its own peak, the first row sees a higher one just after its end, the fourth just before its beginning.
+        first = [15, 0, n_cols - 1, 16, 31, 32, 63, 64, 127, 128, n_cols - 2, 1]
+        chosen = torch.tensor([min(max(one, 0), n_cols - 1) for one in first[:n_rows]], device=x.device)
         column[: len(chosen)] = chosen
-        rows.scatter_(1, column[:, None], rows.amax(dim=1, keepdim=True) + height)
+        heights = height * (1 + torch.arange(n_rows, device=x.device) % 3)[:, None]
+        rows.scatter_(1, column[:, None], rows.amax(dim=1, keepdim=True) + heights)
         return replaced(inputs, index, rows.reshape(x.shape))
 
     return fill
