@@ -20,6 +20,7 @@ from autokernel.hardware import detect
 from benchmarks import mutants as package
 from benchmarks.mutants import judging, report
 from benchmarks.mutants.faults import Mutant, live, mutants, sample
+from benchmarks.mutants.judging import Outcome
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
             if backend not in starters.backends(operation) or args.report:
                 continue
             starter = live(starters.source(operation, backend), backend)
-            done = {row["key"] for row in judging.read_rows(rows_file)}
+            done = {row["key"] for row in judging.read_rows(rows_file) if not (args.retry and _is_accepted(row))}
             found = sample(mutants(operation, backend, starter), args.sample, args.seed)
             chosen = [one for one in found if one.key not in done]
             if chosen and not _late(begin, args.minutes):
@@ -65,6 +66,10 @@ def _judge(starter: str, chosen: list[Mutant], file: Path, begin: float, args: a
             os.fsync(handle.fileno())
 
 
+def _is_accepted(row: judging.Row) -> bool:
+    return row["outcome"] in (Outcome.EQUIVALENT, Outcome.TOLERATED, Outcome.MISSED)
+
+
 def _late(begin: float, minutes: float | None) -> bool:
     return minutes is not None and time.monotonic() - begin > 60 * minutes
 
@@ -82,6 +87,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda:N")
     parser.add_argument("--minutes", type=float, default=None, help="begin no mutant after so many minutes")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "autokernel-mutants")
+    parser.add_argument("--retry", action="store_true", help="judge those again that were accepted")
     parser.add_argument("--report", action="store_true", help="judge nothing; count what the folder holds")
     return parser.parse_args(words)
 
