@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from autokernel.ops.spec import Magnitude as Magnitude
     from autokernel.ops.spec import TimingCase as TimingCase
     from autokernel.policy import PolicySettings as PolicySettings
+    from autokernel.profiling import ProfileReport as ProfileReport
+    from autokernel.profiling import profile as profile
     from autokernel.results import load as load_results
     from autokernel.runfolder import RunFolder as RunFolder
     from autokernel.scheduler import SchedulerSettings as SchedulerSettings
@@ -46,6 +48,7 @@ _HOMES = {
     "Magnitude": "ops.spec",
     "Measurement": "measurement",
     "PolicySettings": "policy",
+    "ProfileReport": "profiling",
     "Ratio": "measurement",
     "RunFolder": "runfolder",
     "RunStatus": "experiment",
@@ -57,6 +60,7 @@ _HOMES = {
     "Verdict": "verdict",
     "check_model": "integration",
     "integrate": "integration",
+    "profile": "profiling",
 }
 
 __all__ = [*sorted(_HOMES), "load_results"]
