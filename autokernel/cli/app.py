@@ -11,7 +11,7 @@ import typer
 import typer.core
 
 import autokernel
-from autokernel.cli import campaigning, deciding, judging, opening, outside, running, viewing
+from autokernel.cli import campaigning, deciding, judging, opening, outside, profiling, running, viewing
 from autokernel.cli.console import complain
 from autokernel.errors import AutokernelError, UsageError
 
@@ -72,6 +72,7 @@ campaigning.register(app)
 deciding.register(app)
 viewing.register(app)
 opening.register(app)
+profiling.register(app)
 outside.register(app)
 
 
