@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from autokernel.profiling.stream import Call, TensorInfo
 
-__all__ = ["Graph", "Match", "constant_of"]
+__all__ = ["Graph", "Match", "constant_of", "read_bytes"]
 
 _CASTS = frozenset(("_to_copy", "clone", "copy", "contiguous"))
+_LOOKUPS = frozenset(("embedding", "gather", "index", "index_select"))  # read only what they return
 _DROPOUTS = frozenset(("native_dropout", "dropout"))
 
 
@@ -126,8 +127,8 @@ class Graph:
                 root, call, _ = self.trace(tensor)
                 inside = tensor.value in made or (call is not None and call.index in group)
                 if not inside and root is not None:
-                    size = float(min(tensor.stored_bytes, tensor.numel * tensor.itemsize))
-                    read[root.value] = max(read.get(root.value, 0.0), min(size, float(root.stored_bytes)))
+                    size = min(read_bytes(self.calls[index], tensor), float(root.stored_bytes))
+                    read[root.value] = max(read.get(root.value, 0.0), size)
         written = sum(self._kept_bytes(output, group) for index in group for output in self.calls[index].outputs)
         return sum(read.values()) + written
 
@@ -153,6 +154,14 @@ class Graph:
                 return None
             tensor = call.inputs[0]
         return tensor
+
+
+def read_bytes(call: Call, tensor: TensorInfo) -> float:
+    """Bytes of a tensor that a call has to read: all that is stored, or for a look-up as much as it returns."""
+    stored = float(min(tensor.stored_bytes, tensor.numel * tensor.itemsize))
+    if call.short in _LOOKUPS and call.outputs and call.inputs[0].value == tensor.value:
+        return min(stored, float(call.outputs[0].stored_bytes))
+    return stored
 
 
 def constant_of(value: object) -> float | None:

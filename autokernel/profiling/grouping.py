@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autokernel.profiling.cases import case_of, flops_of_call, main_dtype
-from autokernel.profiling.graph import Graph, Match
+from autokernel.profiling.graph import Graph, Match, read_bytes
 from autokernel.profiling.stream import Call, Frame, TensorInfo
 from autokernel.profiling.targets import Layout, Site, Target, Variant
 from autokernel.profiling.timeline import Timeline
@@ -176,9 +176,9 @@ def _variant(members: list[_Member], calls: Sequence[Call], graph: Graph) -> Var
 
 
 def _own_bytes(call: Call) -> float:
-    read = {one.value: one.stored_bytes for one in call.inputs}
-    written = {one.value: one.stored_bytes for one in call.outputs}
-    return float(sum({**read, **written}.values()))
+    read = {one.value: read_bytes(call, one) for one in call.inputs}
+    written = {one.value: float(one.stored_bytes) for one in call.outputs}
+    return sum({**read, **written}.values())
 
 
 def _sites(members: Iterable[_Member], calls: Sequence[Call]) -> Iterable[Site]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity
 
 from autokernel import hardware
-from autokernel.errors import UsageError
+from autokernel.errors import ModelFailed, UsageError
 from autokernel.profiling import patterns, ranking, timeline
 from autokernel.profiling.graph import Graph
 from autokernel.profiling.grouping import group
@@ -91,7 +91,11 @@ def profile(
     times = timeline.combine(tagged, plain, gpu=subject.device.type == "cuda")
     line = hardware.roofline(subject.device) if floors else None
     targets = _targets(calls, times, line)
-    report = _report(subject, passes, targets, times, _totals(targets, times, _middle(walls, subject)), line)
+    totals = _totals(targets, times, _middle(walls, subject))
+    report = _report(subject, passes, targets, times, totals, line)
+    if max(walls) > 1.5 * min(walls):
+        scattered = f"passes took from {min(walls) / 1e3:.1f} to {max(walls) / 1e3:.1f} ms: the machine is busy"
+        report = dataclasses.replace(report, notes=(*report.notes, scattered))
     return dataclasses.replace(report, training=training, seconds=round(time.perf_counter() - begin, 2))
 
 
@@ -177,8 +181,16 @@ class _Passes:
         return run
 
     def _wait(self) -> None:
+        """Wait for the device.
+
+        Raises:
+            ModelFailed: A kernel of the model failed, which a GPU tells only now.
+        """
         if self._gpu:
-            torch.cuda.synchronize(self.subject.device)
+            try:
+                torch.cuda.synchronize(self.subject.device)
+            except RuntimeError as error:
+                raise ModelFailed(f"a kernel of {self.subject.name} failed: {str(error).splitlines()[0]}") from error
 
     def warm_up(self) -> None:
         if self._gpu:

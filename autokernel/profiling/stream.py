@@ -137,7 +137,6 @@ _NO_WORK = frozenset(
         *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "as_strided", "set_"),
         *("alias", "detach", "lift_fresh", "resolve_conj", "resolve_neg"),
         *("view", "_unsafe_view", "reshape", "_reshape_alias"),
-        *("_local_scalar_dense", "is_nonzero"),
     )
 )
 
@@ -204,12 +203,12 @@ class Recorder(TorchDispatchMode):
                 handle.remove()
 
     def _enter(self, path: str, module: nn.Module, inputs: Any) -> None:
-        self.push(path, type(module).__name__)
+        self.enter_module(path, type(module).__name__)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        self.pop()
+        self.leave_module()
 
-    def push(self, path: str, kind: str) -> None:
+    def enter_module(self, path: str, kind: str) -> None:
         """Say that a module's forward begins."""
         self._frames.append(Frame(path, kind, self._module_calls))
         self._module_calls += 1
@@ -217,7 +216,7 @@ class Recorder(TorchDispatchMode):
         scope.__enter__()
         self._scopes.append(scope)
 
-    def pop(self) -> None:
+    def leave_module(self) -> None:
         """Say that the innermost module's forward is over."""
         if self._frames:
             self._frames.pop()
@@ -304,7 +303,7 @@ class Recorder(TorchDispatchMode):
             dtype=str(tensor.dtype).removeprefix("torch."),
             device=str(tensor.device),
             stored=stored,
-            offset=tensor.storage_offset() if known_layout else 0,
+            offset=int(tensor.storage_offset()) if known_layout else 0,
             parameter=parameter,
         )
 

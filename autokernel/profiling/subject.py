@@ -145,6 +145,7 @@ class Subject:
 
     def _scalar(self, output: Any) -> Tensor:
         """What is differentiated: the given loss; the output's own loss; or the sum of the means of its tensors."""
+        value: Any
         if self._loss is not None:
             value = self._loss(output)
         else:
@@ -157,6 +158,7 @@ class Subject:
             value = torch.stack(terms).sum()
         if value.numel() != 1:
             raise UsageError(f"the loss has the shape {tuple(value.shape)}; return a scalar")
+        assert isinstance(value, Tensor)
         return value
 
     def _explained(self, error: Exception) -> Exception:

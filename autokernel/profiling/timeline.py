@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 
 from autokernel.profiling.stream import CALL_TAG, MODULE_TAG, Call
 
@@ -90,28 +90,40 @@ class Timeline:
     notes: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Cost:
+    """Device time of one call, and the kernels that it launched."""
+
+    us: float = 0.0
+    launches: int = 0
+    kernels: tuple[str, ...] = ()
+
+
+_NO_COST = _Cost()
+
+
 def tagged_pass(events: Iterable[Any], calls: Sequence[Call], *, gpu: bool) -> PassTimes:
     """Read the pass in which the recorder named each call."""
     reader = _Reader(events, gpu=gpu)
-    times, launches, names = [0.0] * len(calls), [0] * len(calls), [()] * len(calls)  # type: list, list, list
+    costs = [_NO_COST] * len(calls)
     found: set[int] = set()
     for event in reader.walk():
         if not event.name.startswith(CALL_TAG):
             continue
         index = int(event.name[len(CALL_TAG) :])
         found.add(index)
-        times[index], launches[index], names[index] = reader.cost(event, calls[index], children_only=True)
+        costs[index] = reader.cost(event, calls[index], children_only=True)
     mismatch = ""
     if len(found) != len(calls):
         mismatch = f"the profiler shows {len(found)} of {len(calls)} recorded calls"
     loose = tuple(reader.loose())
-    return _times(reader, times, launches, names, loose, mismatch, complete=True)
+    return _times(reader, costs, loose, mismatch, complete=True)
 
 
 def plain_pass(events: Iterable[Any], calls: Sequence[Call], *, gpu: bool) -> PassTimes:
     """Read an undisturbed pass, whose computing operators must be the recorded ones in the recorded order."""
     reader = _Reader(events, gpu=gpu)
-    times, launches, names = [0.0] * len(calls), [0] * len(calls), [()] * len(calls)  # type: list, list, list
+    costs = [_NO_COST] * len(calls)
     expected = [call for call in calls if not call.is_view]
     position, missed = 0, 0.0
     stack = list(reversed(reader.roots))
@@ -119,7 +131,7 @@ def plain_pass(events: Iterable[Any], calls: Sequence[Call], *, gpu: bool) -> Pa
         event = stack.pop()
         if position < len(expected) and _same_operator(event.name, expected[position].name):
             call = expected[position]
-            times[call.index], launches[call.index], names[call.index] = reader.cost(event, call)
+            costs[call.index] = reader.cost(event, call)
             position += 1
             continue
         if not event.cpu_children and not gpu and event.name.startswith("aten::") and not _hollow(event.name):
@@ -129,7 +141,7 @@ def plain_pass(events: Iterable[Any], calls: Sequence[Call], *, gpu: bool) -> Pa
     if position < len(expected):
         name = expected[position].name
         mismatch = f"call {position} of {len(expected)}, {name}, does not come where it was recorded"
-    return _times(reader, times, launches, names, (), mismatch, complete=not mismatch, missed_us=missed)
+    return _times(reader, costs, (), mismatch, complete=not mismatch, missed_us=missed)
 
 
 def combine(tagged: PassTimes, plain: Sequence[PassTimes], *, gpu: bool) -> Timeline:
@@ -147,43 +159,46 @@ def combine(tagged: PassTimes, plain: Sequence[PassTimes], *, gpu: bool) -> Time
         used = f"only {len(usable)} of {len(plain)} passes were used" if usable else "the recorded pass was used"
         notes.append(f"passes differ in the operators that they call ({reason}); {used}")
     sources = usable or [tagged]
-    middle = statistics.median if gpu else min
-    call_us = tuple(map(middle, zip(*(one.call_us for one in sources if one.call_us is not None), strict=True)))
+    columns = zip(*(one.call_us for one in sources if one.call_us is not None), strict=True)
+    call_us = tuple(_middle(column, gpu=gpu) for column in columns)
     loose_us = sum(kernel.us for kernel in tagged.loose)
     if tagged.loose:
         notes.append(f"{len(tagged.loose)} kernels ({loose_us:.0f} us) were launched outside of PyTorch's operators")
-    device_us = sum(call_us) + max(loose_us, middle([one.unclaimed_us for one in sources]))
+    device_us = sum(call_us) + max(loose_us, _middle([one.unclaimed_us for one in sources], gpu=gpu))
     return Timeline(
         call_us=call_us,
         launches=sources[0].launches,
         kernels=sources[0].kernels,
         loose=tagged.loose,
         device_us=device_us,
-        busy_us=middle([one.busy_us for one in sources]) if gpu else device_us,
+        busy_us=_middle([one.busy_us for one in sources], gpu=gpu) if gpu else device_us,
         aligned=bool(usable),
         notes=tuple(notes),
     )
 
 
+def _middle(values: Sequence[float], *, gpu: bool) -> float:
+    return statistics.median(values) if gpu else min(values)
+
+
 def _times(
     reader: _Reader,
-    times: list[float],
-    launches: list[int],
-    names: list[tuple[str, ...]],
+    costs: Sequence[_Cost],
     loose: tuple[LooseKernel, ...],
     mismatch: str,
     *,
     complete: bool,
     missed_us: float = 0.0,
 ) -> PassTimes:
+    times = tuple(cost.us for cost in costs)
     device_us = reader.device_us if reader.gpu else sum(times) + missed_us
     return PassTimes(
-        call_us=tuple(times) if complete else None,
-        launches=tuple(launches),
+        call_us=times if complete else None,
+        launches=tuple(cost.launches for cost in costs),
         device_us=device_us,
         busy_us=reader.busy_us if reader.gpu else device_us,
         loose=loose,
-        kernels=tuple(names),
+        kernels=tuple(cost.kernels for cost in costs),
         mismatch=mismatch,
     )
 
@@ -231,15 +246,15 @@ class _Reader:
             yield event
             stack += reversed(self.children(event))
 
-    def cost(self, event: Any, call: Call, *, children_only: bool = False) -> tuple[float, int, tuple[str, ...]]:
+    def cost(self, event: Any, call: Call, *, children_only: bool = False) -> _Cost:
         """Device time, number of kernels and their names for the call whose event (or scope) this is."""
         if self.gpu:
             kernels = [kernel for part in _subtree(event) for kernel in part.kernels if not _is_tag(kernel.name)]
-            return sum(k.duration for k in kernels), len(kernels), tuple(k.name for k in kernels)
+            return _Cost(float(sum(k.duration for k in kernels)), len(kernels), tuple(k.name for k in kernels))
         if call.is_view:
-            return 0.0, 0, ()
+            return _NO_COST
         parts = event.cpu_children if children_only else [event]
-        return float(sum(part.time_range.elapsed_us() for part in parts)), 1, ()
+        return _Cost(float(sum(part.time_range.elapsed_us() for part in parts)), 1, ())
 
     def loose(self) -> Iterable[LooseKernel]:
         """Kernels on the scope of a module, or on autograd's own events, outside of every call's scope."""

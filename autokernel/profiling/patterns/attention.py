@@ -54,6 +54,10 @@ class _Scores:
         elif mask.mask != "none":
             self.unlike = self.unlike or "a mask or bias other than the causal one"
 
+    def with_calls(self, calls: list[Call]) -> _Scores:
+        """A copy that has further calls in it."""
+        return dataclasses.replace(self, calls=[*self.calls, *calls])
+
     def multiply(self, factor: float) -> None:
         self.scale = factor if self.scale is None else self.scale * factor
 
@@ -96,8 +100,7 @@ def _climb(graph: Graph, tensor: Any, state: _Scores, depth: int) -> Product | N
     if product is not None:
         state.calls += casts
         return _with_summand(product, state)
-    step = _Scores(scale=state.scale, causal=state.causal, unlike=state.unlike, calls=[*state.calls, *casts, call])
-    for above in _step(graph, call, step):
+    for above, step in _steps(call, state.with_calls([*casts, call])):
         found = _climb(graph, above, step, depth - 1)
         if found is not None:
             vars(state).update(vars(step))
@@ -115,34 +118,30 @@ def _with_summand(product: Product, state: _Scores) -> Product:
     return product
 
 
-def _step(graph: Graph, call: Call, state: _Scores) -> list[Any]:
-    """The tensors through which the product can be reached from here; notes what the call does to the scores."""
+def _steps(call: Call, state: _Scores) -> list[tuple[Any, _Scores]]:
+    """The tensors through which the product may be reached, each with what the call then does to the scores."""
+    arguments = call.arguments
     if call.short in (*_MUL, *_DIV):
-        factor = constant_of(call.arguments["other"])
+        factor = constant_of(arguments["other"])
         if factor is None:
-            factor = _scalar_tensor(call.arguments["other"])
+            factor = _scalar_tensor(arguments["other"])
         if not factor:
             return []
         state.multiply(factor if call.short in _MUL else 1.0 / factor)
-        return [call.arguments["self"]]
+        return [(arguments["self"], state)]
     if call.short in ("masked_fill", "masked_fill_"):
-        state.see_mask(call.arguments["mask"])
-        return [call.arguments["self"]]
+        state.see_mask(arguments["mask"])
+        return [(arguments["self"], state)]
     if call.short == "where":
-        state.see_mask(call.arguments["condition"])
-        return [call.arguments["self"], call.arguments["other"]]
-    if call.short in _ADD and isinstance(call.arguments["other"], TensorInfo):
-        left, right = call.arguments["self"], call.arguments["other"]
-        if product_of(graph.source(left, casts=True)) or _leads_up(graph, left):
-            state.see_mask(right)
-            return [left]
-        state.see_mask(left)
-        return [right]
+        state.see_mask(arguments["condition"])
+        return [(arguments["self"], state), (arguments["other"], state.with_calls([]))]
+    if call.short in _ADD and isinstance(arguments["other"], TensorInfo):
+        left, right = arguments["self"], arguments["other"]
+        swapped = state.with_calls([])
+        state.see_mask(right)
+        swapped.see_mask(left)
+        return [(left, state), (right, swapped)]
     return []
-
-
-def _leads_up(graph: Graph, tensor: TensorInfo) -> bool:
-    return _climb(graph, tensor, _Scores(), 6) is not None
 
 
 def _scalar_tensor(value: object) -> float | None:
@@ -179,7 +178,7 @@ def _match(
     usual = q.shape[-1] ** -0.5
     if state.scale is not None and not math.isclose(state.scale, usual, rel_tol=1e-4):
         options["sm_scale"] = state.scale
-    heads = {"kv_heads": k.shape[1]} if len(k.shape) == 4 and k.shape[1] != q.shape[1] else {}
+    heads: dict[str, object] = {"kv_heads": k.shape[1]} if len(k.shape) == 4 and k.shape[1] != q.shape[1] else {}
     return Match(
         kind="flash_attention",
         calls=calls,
