@@ -78,7 +78,7 @@ def test_it_shows_the_times_of_all_contestants_and_how_many_samples_lie_beyond_t
 
 
 def test_it_shows_the_roofline_before_and_after(run):
-    (table,) = find(EvidenceCard(run, 4), aria_label="Roofline")
+    (table,) = find(EvidenceCard(run, 4), class_="ak-roofline")
 
     assert "100" in text_of(table) and "50 %" in text_of(table) and "40 %" in text_of(table)
 

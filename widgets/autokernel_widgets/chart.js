@@ -121,7 +121,8 @@ function render({ model, el }) {
     problem.textContent = model.get("problem");
     problem.hidden = !problem.textContent;
     plot.hidden = said.hidden = !problem.hidden;
-    if (!problem.hidden || !figure.data || !plotly || gone) return;
+    // plotly measures, and the theme's colours are known, only where the widget has been put into the page.
+    if (!problem.hidden || !figure.data || !plotly || gone || !plot.offsetWidth) return;
     const colours = theme(root);
     const data = coloured([...figure.data, marker()], colours);
     const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
@@ -178,7 +179,11 @@ function render({ model, el }) {
 
   const timer = window.setInterval(judgeAge, 2000);
   const watcher = new MutationObserver(draw);
-  const sizes = new ResizeObserver(() => { if (plotly && plot.data && plot.offsetWidth) plotly.Plots.resize(plot); });
+  const sizes = new ResizeObserver(() => {
+    if (!plotly || !plot.offsetWidth) return;
+    if (plot.data) plotly.Plots.resize(plot);
+    else draw();
+  });
   sizes.observe(plot);
   watcher.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
   root.addEventListener("keydown", onKey);

@@ -91,8 +91,7 @@ def _cases(cases: list[CaseResult]) -> Node:
         for case in cases
     ]
     titles = node("tr", *(node("th", title, scope="col") for title in head))
-    table = node("table", node("thead", titles), node("tbody", *rows), class_="ak-table")
-    return node("div", table, class_="ak-scroll", tabindex=0, role="region", aria_label="Cases of the stage")
+    return _table(titles, rows, "Cases of the stage")
 
 
 def findings(found: tuple[Finding, ...]) -> Node:
@@ -141,7 +140,7 @@ def _speedups(measurement: Measurement | None, confirmation: Measurement | None)
                 for ratio in ratios
             ]
             rows.append(node("tr", node("th", said, scope="row"), *cells))
-    return node("table", node("thead", head), node("tbody", *rows), class_="ak-table")
+    return _table(head, rows, "Speedups")
 
 
 def _contestants(case: CaseTiming) -> Node:
@@ -156,8 +155,7 @@ def _contestants(case: CaseTiming) -> Node:
         )  # fmt: skip
         rows.append(node("tr", node("th", name, scope="row"), *(node("td", cell, class_="ak-num") for cell in cells)))
     titles = node("tr", *(node("th", title, scope="col") for title in head))
-    table = node("table", node("thead", titles), node("tbody", *rows), class_="ak-table")
-    return node("div", table, class_="ak-scroll", tabindex=0, role="region", aria_label="Contestants")
+    return _table(titles, rows, "Contestants")
 
 
 def roofline(after: Measurement | None, before: Measurement | None) -> Node | None:
@@ -179,11 +177,10 @@ def roofline(after: Measurement | None, before: Measurement | None) -> Node | No
     return node(
         "section",
         node("h4", "Roofline"),
-        node("table", node("thead", node("tr", *(node("th", title, scope="col") for title in head))),
-             node("tbody", *rows), class_="ak-table"),
+        _table(node("tr", *(node("th", title, scope="col") for title in head)), rows, "Roofline"),
         node("p", "No bound: the data fit into the cache, so memory bandwidth bounds nothing.", class_="ak-note")
         if unbound else None,
-        aria_label="Roofline",
+        class_="ak-roofline",
     )  # fmt: skip
 
 
@@ -201,6 +198,12 @@ def cost(experiment: Experiment, record: Mapping[str, Any]) -> Node:
     }
     parts = [node("span", node("span", f"{name} ", class_="ak-small"), value) for name, value in facts.items()]
     return node("section", node("h4", "Cost"), node("div", *parts, class_="ak-row ak-facts"), aria_label="Cost")
+
+
+def _table(head: Node, rows: list[Node], label: str) -> Node:
+    """A table that scrolls where it is wider than the page."""
+    table = node("table", node("thead", head), node("tbody", *rows), class_="ak-table")
+    return node("div", table, class_="ak-scroll", tabindex=0, role="group", aria_label=label)
 
 
 def _figure(value: float | None) -> str:

@@ -39,6 +39,7 @@ class Panel(Follower, anywidget.AnyWidget):
 
     Attributes:
         selected: As above; link it to that of other widgets with `traitlets.link`.
+        readable: False while the widget says why it cannot show the run.
     """
 
     _esm = _HERE / "panel.js"
@@ -48,6 +49,7 @@ class Panel(Follower, anywidget.AnyWidget):
     beat = traitlets.Int(0).tag(sync=True)
     label = traitlets.Unicode("").tag(sync=True)
     selected = traitlets.Int(-1).tag(sync=True)
+    readable = traitlets.Bool(True)
 
     def __init__(self, run: RunFolder | Session | str | Path, *, selected: int = -1, live: bool = True) -> None:
         super().__init__(selected=selected)
@@ -60,12 +62,12 @@ class Panel(Follower, anywidget.AnyWidget):
     def refresh(self) -> bool:
         """Show what the run folder holds now; True if that differed from what was shown."""
         try:
-            tree = self._source.guard(self._content)
+            tree, readable = self._source.guard(self._content), True
         except Unreadable as error:
-            tree = message(str(error))
+            tree, readable = message(str(error)), False
         if tree == self.tree:
             return False
-        self.tree = tree
+        self.tree, self.readable = tree, readable
         return True
 
     def _content(self) -> list[Any]:

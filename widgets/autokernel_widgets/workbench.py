@@ -63,11 +63,18 @@ class Workbench(ipywidgets.VBox):
         beside = ipywidgets.Box(
             [self.roofline, self.trace], layout=ipywidgets.Layout(display="flex", flex_flow="row wrap")
         )
-        super().__init__([self.controls, self.chart, self.history, self.card, beside])
+        self._page = (self.controls, self.chart, self.history, self.card, beside)
+        super().__init__()
+        self._lay_out()
+        self.controls.observe(lambda change: self._lay_out(), "readable")
         self.selected = self.card.selected
         for part in (self.controls, self.chart, self.history, self.roofline, self.trace):
             traitlets.link((self.card, "selected"), (part, "selected"))
         traitlets.link((self.card, "selected"), (self, "selected"))
+
+    def _lay_out(self) -> None:
+        """All parts; or, while the run cannot be read, the one sentence that says why."""
+        self.children = self._page if self.controls.readable else self._page[:1]
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -90,5 +97,5 @@ class Workbench(ipywidgets.VBox):
         return with_html(super()._repr_mimebundle_(**options), self._static)
 
     def _static(self) -> str:
-        shown = (self.controls, self.chart, self.history, self.card)
+        shown = self._page[:4] if self.controls.readable else self._page[:1]
         return "".join(part._repr_mimebundle_()[0]["text/html"] for part in shown)
