@@ -236,6 +236,21 @@ def test_mutants_of_a_starter_that_is_wrong_itself_are_not_judged():
         next(judging.judge(wrong.source, [wrong], device="cpu", progress=lambda line: None))
 
 
+@pytest.mark.gpu
+def test_mutants_of_a_cuda_starter_are_judged_on_a_gpu():
+    starter = starters.source("reduce", "cuda")
+    faults = [
+        ("sum += partial[warp];", "sum += partial[warp]"),
+        ("if (threadIdx.x == 0) y[blockIdx.x]", "if (threadIdx.x == 1) y[blockIdx.x + 1]"),
+        ("float sum = 0.0f;", "float sum = -0.0f;"),
+    ]
+    chosen = [Mutant("reduce", "cuda", "planted", 1, *fault, starter.replace(*fault)) for fault in faults]
+
+    rows = list(judging.judge(starter, chosen, device="cuda", progress=lambda line: None, cases=CASES))
+
+    assert [row["outcome"] for row in rows] == [Outcome.INVALID, Outcome.CAUGHT, Outcome.EQUIVALENT]
+
+
 @needs_compiler
 def test_a_run_goes_on_where_it_was_stopped(tmp_path, capsys):
     words = ["--operation", "reduce", "--backend", "cpp", "--device", "cpu", "--out", str(tmp_path)]
@@ -248,6 +263,8 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, capsys):
     assert command.main([*words, "--sample", "1"]) == 0
 
     assert judging.read_rows(file) == [first]
+    assert first["outcome"] == Outcome.CAUGHT and command.main([*words, "--sample", "1", "--retry"]) == 0
+    assert judging.read_rows(file) == [first]  # only accepted ones are judged again
     assert "| reduce (cpp) | 1 |" in capsys.readouterr().out
     assert json.loads((tmp_path / "mutants.json").read_text())["total"]["mutants"] == 1
 

@@ -22,7 +22,7 @@ __all__ = ["Mutant", "live", "mutants", "sample"]
 # Constants that let every line of a starter run on the verifier's sizes: with LANES = 1 the loops over a row's rest
 # have nothing to do, and 1024 rows at a time are all rows at once in the interpreter.
 _LIVE: dict[str, dict[str, int | bool]] = {
-    "cpp": {"LANES": 16, "TILE_M": 4, "PAIRS": 16, "STREAM": True, "PREFETCH_ROWS": 1, "PREFETCH": 64},
+    "cpp": {"LANES": 16, "TILE_M": 4, "TILE_N": 32, "PAIRS": 16, "STREAM": True, "PREFETCH_ROWS": 1, "PREFETCH": 64},
     "triton": {"BLOCK_ROWS": 64},
     "cuda": {},
 }
