@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from autokernel.profiling.stream import Call, TensorInfo
 
-__all__ = ["Graph", "Match", "constant_of", "read_bytes"]
+__all__ = ["Graph", "Match", "constant_of", "dropout_rate", "read_bytes"]
 
 _CASTS = frozenset(("_to_copy", "clone", "copy", "contiguous"))
 _LOOKUPS = frozenset(("embedding", "gather", "index", "index_select"))  # read only what they return
-_DROPOUTS = frozenset(("native_dropout", "dropout"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,13 +103,28 @@ class Graph:
             value, passed = stack.pop()
             for call in self._users.get(value.value, ()):
                 first = bool(call.inputs) and call.inputs[0].value == value.value
-                passes = (casts and call.short in _CASTS) or (dropout and call.short in _DROPOUTS)
-                if first and call.outputs and (call.is_view or passes):
-                    more = passed + ([call] if passes else [])
+                dropped = self._dropout(call) if dropout else []
+                passes = (casts and call.short in _CASTS) or bool(dropped)
+                if (first or dropped) and call.outputs and (call.is_view or passes):
+                    more = passed + (dropped or ([call] if passes else []))
                     stack += [(output, more) for output in call.outputs if output.value != value.value]
                 else:
                     found.append((call, passed))
         return sorted(found, key=lambda item: item[0].index)
+
+    def _dropout(self, call: Call) -> list[Call]:
+        """The calls that make up a dropout, if this call ends one: a product with scaled random zeros, or one call."""
+        if call.short in ("native_dropout", "dropout"):
+            return [call]
+        if call.short not in ("mul", "mul_") or len(call.inputs) != 2:
+            return []
+        for tensor in call.inputs:
+            scaling = self.source(tensor)
+            if scaling is not None and scaling.short == "div_":
+                noise = self.source(scaling.inputs[0])
+                if noise is not None and noise.short == "bernoulli_":
+                    return [noise, scaling, call]
+        return []
 
     def only_user(self, tensor: TensorInfo, *, casts: bool = False) -> Call | None:
         """The single call that computes with the tensor, or None if there are several or none."""
@@ -162,6 +176,18 @@ def read_bytes(call: Call, tensor: TensorInfo) -> float:
     if call.short in _LOOKUPS and call.outputs and call.inputs[0].value == tensor.value:
         return min(stored, float(call.outputs[0].stored_bytes))
     return stored
+
+
+def dropout_rate(calls: Iterable[Call]) -> float:
+    """The largest rate of the dropouts among the calls, 0 if there is none."""
+    rates = [0.0]
+    for call in calls:
+        probability = constant_of(call.arguments.get("p"))
+        if probability is not None and call.short in ("native_dropout", "dropout"):
+            rates.append(probability)
+        elif probability is not None and call.short == "bernoulli_":
+            rates.append(round(1.0 - probability, 12))
+    return max(rates)
 
 
 def constant_of(value: object) -> float | None:

@@ -274,7 +274,7 @@ class Recorder(TorchDispatchMode):
             if not isinstance(info, TensorInfo):
                 continue
             if info.value not in self._masks:
-                self._masks[info.value] = mask_kind(tensor, inverted=name.endswith("masked_fill"))
+                self._masks[info.value] = mask_kind(tensor, inverted="masked_fill" in name)
             into[argument] = dataclasses.replace(info, mask=self._masks[info.value])
 
     def _describe(self, value: Any) -> Any:
@@ -316,8 +316,9 @@ def _tensors(value: Any) -> list[Tensor]:
     return []
 
 
+_SUMS = ("aten::add", "aten::add_")
 _MASK_ARGUMENTS: dict[str, tuple[tuple[int, str], ...]] = {
-    "aten::add": ((1, "other"),),
+    "aten::add": ((0, "self"), (1, "other")),
     "aten::add_": ((1, "other"),),
     "aten::masked_fill": ((1, "mask"),),
     "aten::masked_fill_": ((1, "mask"),),
@@ -330,15 +331,18 @@ _MASK_ARGUMENTS: dict[str, tuple[tuple[int, str], ...]] = {
 
 
 def _masks_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """The arguments that could be an attention mask: at least a matrix, and smaller than what they mask."""
+    """The arguments that could be an attention mask: at least a matrix, and no larger than what they mask."""
     for position, argument in _MASK_ARGUMENTS.get(name, ()):
         tensor = args[position] if 0 <= position < len(args) else kwargs.get(argument)
         if not isinstance(tensor, Tensor) or tensor.ndim < 2 or tensor.shape[-1] < 2:
             continue
-        if name.startswith("aten::add"):
-            scores = args[0]
-            if not isinstance(scores, Tensor) or scores.ndim < 3 or tensor.ndim < 2 or not tensor.is_floating_point():
-                continue
-            if scores.ndim == tensor.ndim == 3 and scores.shape == tensor.shape:
-                continue  # a residual connection
-        yield argument, tensor
+        if name not in _SUMS or _could_mask(tensor, args[1 - position]):
+            yield argument, tensor
+
+
+def _could_mask(mask: Tensor, scores: Any) -> bool:
+    """True unless the sum is clearly none of scores and mask: a bias, or a residual connection."""
+    if not isinstance(scores, Tensor) or scores.ndim < 3 or not mask.is_floating_point():
+        return False
+    residual = mask.ndim == scores.ndim == 3 and mask.shape == scores.shape
+    return mask.numel() <= scores.numel() and not residual

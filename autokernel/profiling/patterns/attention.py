@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from autokernel.profiling.graph import Graph, Match, constant_of
+from autokernel.profiling.graph import Graph, Match, constant_of, dropout_rate
 from autokernel.profiling.patterns.single import Product, product_of, softmax
 from autokernel.profiling.stream import Call, TensorInfo
 
@@ -154,8 +154,7 @@ def _descend(graph: Graph, probabilities: TensorInfo) -> tuple[Product, list[Cal
     for user, passed in graph.users(probabilities, casts=True, dropout=True):
         product = product_of(user)
         if product is not None and graph.root(product.a) is not None and len(product.a.shape) >= 3:
-            rates = [constant_of(call.arguments.get("p")) or 0.0 for call in passed if "dropout" in call.short]
-            return product, passed, max(rates, default=0.0)
+            return product, passed, dropout_rate(passed)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from autokernel.profiling.graph import Graph, Match, constant_of
+from autokernel.profiling.graph import Graph, Match, constant_of, dropout_rate
 from autokernel.profiling.patterns.single import Product, product_of
 from autokernel.profiling.stream import Call, TensorInfo
 
@@ -77,7 +77,7 @@ def _at(graph: Graph, hidden: Call) -> Match | None:
     calls = [gate.product.call, up.product.call, *gate.calls, *up.calls, hidden, *passed, product.call]
     biased = any(one.bias is not None for one in (gate.product, up.product, product))
     joint = gate.product.call is up.product.call
-    dropout = any("dropout" in call.short and constant_of(call.arguments.get("p")) for call in passed)
+    dropout = dropout_rate(passed) > 0
     return Match(
         kind="fused_mlp",
         calls=tuple(sorted({call.index for call in calls})),

@@ -195,10 +195,16 @@ def _with_affine(graph: Graph, spread: _Spread, normed: TensorInfo, calls: list[
         calls=tuple(sorted({call.index for call in (*calls, *trailing)})),
         inputs=given,
         output=output,
-        options={"eps": spread.eps},
+        options={"eps": _as_written(spread.eps)},
         details=details,
         unlike=f"without {' or '.join(absent)}" if absent else "",
     )
+
+
+def _as_written(eps: float) -> float:
+    """1e-5 for the 9.99999975e-6 that it becomes where PyTorch rounds it to float32."""
+    short = float(f"{eps:.6g}")
+    return short if abs(short - eps) < 1e-7 * eps else eps
 
 
 def _next_factor(
