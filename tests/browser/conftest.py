@@ -213,5 +213,7 @@ def shared(browser: Any, lab: str) -> Iterator[Notebook]:
 @pytest.fixture
 def notebook(shared: Notebook) -> Iterator[Notebook]:
     """The shared notebook; no test may leave a dialog or an error behind."""
+    shared.dialogs.clear()
+    shared.errors.clear()
     yield shared
     assert (shared.dialogs, shared.errors) == ([], [])

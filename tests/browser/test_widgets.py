@@ -82,7 +82,7 @@ def test_the_workbench_is_readable_in_both_themes_and_its_text_runs_nothing(
 
     page = notebook.page
     page.set_viewport_size({"width": 1280, "height": 2600})
-    notebook.wait(lambda: points(notebook) >= 6, "not every experiment was drawn")  # five, and the mark of the selected
+    notebook.wait(lambda: points(notebook) == 5, "not every experiment was drawn")
     assert "roofline limit (3.00×)" in page.locator(".ak-chart").first.inner_text()
     assert HOSTILE.partition(" ")[0] in page.locator(".ak-history").inner_text()  # as text
     assert "<script>alert(3)</script>" in page.locator(".ak-trace").inner_text()
@@ -174,7 +174,7 @@ def test_a_click_on_a_point_and_on_a_row_selects_everywhere_and_the_diff_follows
     notebook.show(f"{IMPORTS}Workbench({str(run)!r})")
     notebook.see(".ak-chart .main-svg")
     page = notebook.page
-    notebook.wait(lambda: points(notebook) >= 6, "the chart was not drawn")
+    notebook.wait(lambda: points(notebook) == 5, "the chart was not drawn")
 
     page.locator(".ak-history tbody tr[data-number='2']").click()
     notebook.see("h3:has-text('Experiment 2')")
@@ -220,7 +220,7 @@ def test_the_chart_grows_while_the_loop_runs_and_other_cells_run_meanwhile(noteb
     notebook.run("session.close()", cell=1)
 
     assert RunFolder(tmp_path / "loop").status.tally.total == 6
-    notebook.wait(lambda: points(notebook) >= 8, "not every experiment was drawn")
+    notebook.wait(lambda: points(notebook) == 7, "not every experiment was drawn")
 
 
 def test_in_approve_mode_nothing_advances_without_a_person_over_a_reload_and_a_restart(

@@ -53,7 +53,7 @@ def test_the_text_of_a_tree_is_its_text_in_order():
 
 
 def test_the_browser_knows_the_same_tags_and_attributes():
-    source = (Path(autokernel_widgets.__file__).parent / "panel.js").read_text()
+    source = (Path(autokernel_widgets.__file__).parent / "common.js").read_text()
     tags = " ".join(re.findall(r'"([a-z0-9 ]+)"', source.partition("const ATTRIBUTE")[0]))
     attributes = "".join(re.findall(r'"([^"]*)"', source.partition("new RegExp(")[2].partition(");")[0]))
 

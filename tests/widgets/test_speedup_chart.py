@@ -162,8 +162,9 @@ def test_the_browser_gets_plotly_only_when_it_asks(tmp_path):
     sent = []
     widget.send = lambda content, buffers=None: sent.append((content, buffers))
     widget._handle_custom_msg({"wants": "plotly"}, [])
-    ((content, (packed,)),) = sent
+    (sketch, _), (content, (packed,)) = sent
 
+    assert sketch["gives"] == "sketch" and "svg" in str(sketch["tree"])  # to look at meanwhile
     assert content == {"gives": "plotly"}
     assert b"plotly.js v" in gzip.decompress(packed)[:200]
     assert len(str(widget.get_state())) < 50_000

@@ -1,8 +1,7 @@
 // Draws a figure with plotly.js, which the page gets once from Python and all charts share.
 // Colours written as $ink, $grid and $paper are the theme's.  A click, or the arrow keys, select an experiment.
 
-const SHARED = (window.__autokernel_charts ??= { plotly: null, give: null });
-const STALE_MS = 12000;
+const SHARED = (window.__autokernel_charts ??= { plotly: null, loaded: null }); // one for all charts of the page
 
 function wantPlotly(model) {
   if (SHARED.plotly) return SHARED.plotly;
@@ -38,6 +37,7 @@ async function load(packed) {
   const before = window.Plotly;
   try {
     await import(/* webpackIgnore: true */ url);
+    SHARED.loaded = window.Plotly;
     return window.Plotly;
   } finally {
     URL.revokeObjectURL(url);
@@ -76,16 +76,15 @@ function render({ model, el }) {
   root.setAttribute("data-lm-suppress-shortcuts", "true");
   problem.className = "ak-problem";
   problem.setAttribute("role", "alert");
-  stale.className = "ak-stale";
-  stale.hidden = true;
   said.className = "ak-small";
   said.setAttribute("role", "status");
   said.setAttribute("aria-live", "polite");
   plot.setAttribute("aria-hidden", "true"); // the status line and the arrow keys say it in words
   root.append(stale, problem, plot, said);
   el.appendChild(root);
-  let plotly = null;
+  let plotly = SHARED.loaded;
   let drawing = Promise.resolve();
+  let latest = 0;
   let gone = false;
 
   // Every selectable point, by experiment: traces carry the numbers in `customdata`, the words in `hovertext`.
@@ -99,12 +98,16 @@ function render({ model, el }) {
     return found;
   }
 
-  function marker() {
+  // The figure's shapes and a ring around the selected point; a shape is moved without drawing the points again.
+  function shapes() {
     const point = points().get(model.get("selected"));
-    return {
-      x: point ? [point.x] : [], y: point ? [point.y] : [], yaxis: point?.yaxis ?? "y", mode: "markers", type: "scatter",
-      marker: { size: 18, symbol: "circle-open", color: "$ink", line: { width: 2 } }, hoverinfo: "skip", showlegend: false,
-    };
+    const own = model.get("figure").layout?.shapes ?? [];
+    const log = (axis, value) => (model.get("figure").layout?.[axis]?.type === "log" ? Math.log10(value) : value);
+    return !point ? own : [...own, {
+      type: "circle", xref: "x", yref: point.yaxis ?? "y", xsizemode: "pixel", ysizemode: "pixel",
+      xanchor: log("xaxis", point.x), yanchor: log("yaxis", point.y), x0: -9, x1: 9, y0: -9, y1: 9,
+      line: { width: 2, color: "$ink" },
+    }];
   }
 
   function say() {
@@ -124,10 +127,16 @@ function render({ model, el }) {
     // plotly measures, and the theme's colours are known, only where the widget has been put into the page.
     if (!problem.hidden || !figure.data || !plotly || gone || !plot.offsetWidth) return;
     const colours = theme(root);
-    const data = coloured([...figure.data, marker()], colours);
+    const data = coloured(figure.data, colours);
+    const layout = coloured({ ...figure.layout, shapes: shapes() }, colours);
     const config = { displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
-    drawing = drawing.then(() => gone || plotly.react(plot, data, coloured(figure.layout, colours), config)).then(() => {
-      if (gone || plot.__listens) return;
+    const turn = ++latest; // of figures that come faster than they are drawn, only the last is
+    drawing = drawing.then(() => {
+      if (gone || turn !== latest) return;
+      if (!plot.data) plot.replaceChildren(); // the sketch
+      return plotly.react(plot, data, layout, config);
+    }).then(() => {
+      if (gone || plot.__listens || !plot.on) return;
       plot.__listens = true;
       plot.on("plotly_click", (event) => {
         const number = event.points.map((one) => one.customdata).find((one) => Number.isInteger(one));
@@ -146,10 +155,7 @@ function render({ model, el }) {
   }
 
   function onSelected() {
-    if (plotly && plot.data?.length) {
-      const one = coloured(marker(), theme(root));
-      plotly.restyle(plot, { x: [one.x], y: [one.y], yaxis: [one.yaxis] }, [plot.data.length - 1]);
-    }
+    if (plotly && plot.data) plotly.relayout(plot, { shapes: coloured(shapes(), theme(root)) });
     say();
   }
 
@@ -166,18 +172,7 @@ function render({ model, el }) {
     select(numbers[to]);
   }
 
-  let heard = Date.now();
-  function judgeAge() {
-    const old = model.get("beat") > 0 && Date.now() - heard > STALE_MS;
-    stale.hidden = !old;
-    stale.textContent = old ? "The notebook kernel does not answer; this chart may be old." : "";
-  }
-  function onBeat() {
-    heard = Date.now();
-    judgeAge();
-  }
-
-  const timer = window.setInterval(judgeAge, 2000);
+  const unwatch = watchAge(model, stale, "The notebook kernel does not answer; this chart may be old.");
   const watcher = new MutationObserver(draw);
   const sizes = new ResizeObserver(() => {
     if (!plotly || !plot.offsetWidth) return;
@@ -190,9 +185,14 @@ function render({ model, el }) {
   model.on("change:figure", draw);
   model.on("change:problem", draw);
   model.on("change:selected", onSelected);
-  model.on("change:beat", onBeat);
+  function onMessage(message) {
+    if (message.gives === "sketch" && !plotly) plot.replaceChildren(create(message.tree, false));
+  }
+
+  model.on("msg:custom", onMessage);
   draw();
   if (!model.get("problem")) {
+    if (SHARED.plotly && !SHARED.loaded) model.send({ wants: "sketch" });
     wantPlotly(model).then((loaded) => {
       plotly = loaded;
       draw();
@@ -203,13 +203,13 @@ function render({ model, el }) {
   }
   return () => {
     gone = true;
-    window.clearInterval(timer);
+    unwatch();
     watcher.disconnect();
     sizes.disconnect();
     model.off("change:figure", draw);
     model.off("change:problem", draw);
     model.off("change:selected", onSelected);
-    model.off("change:beat", onBeat);
+    model.off("msg:custom", onMessage);
     if (plotly) plotly.purge(plot);
   };
 }

@@ -2,11 +2,12 @@
 
 plotly's own FigureWidget sends 5 MB of JavaScript for every figure and, after a reload of the page, shows
 the figure as it was constructed.  Here the browser asks for plotly.js once, and the figure is plain
-data that Python replaces.  Without plotly, or before it is there, the widget shows a sketch.
+data that Python replaces.  Before plotly.js is there, and where widgets are unknown, a sketch is shown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import importlib.util
@@ -19,14 +20,12 @@ import traitlets
 from autokernel.runfolder import RunFolder
 from autokernel_widgets.following import Follower, RunSource, Unreadable
 from autokernel_widgets.markup import node, to_html
-from autokernel_widgets.panel import STYLE, message, static_html, with_html
+from autokernel_widgets.panel import STYLE, message, script, static_html, with_html
 
 if TYPE_CHECKING:
     from autokernel.session import Session
 
 __all__ = ["Chart", "axis", "base_layout"]
-
-_HERE = Path(__file__).parent
 
 
 class Chart(Follower, anywidget.AnyWidget):
@@ -45,7 +44,7 @@ class Chart(Follower, anywidget.AnyWidget):
         problem: Why nothing can be drawn, or "".
     """
 
-    _esm = _HERE / "chart.js"
+    _esm = script("chart.js")
     _css = STYLE
 
     figure = traitlets.Dict().tag(sync=True)
@@ -90,7 +89,11 @@ class Chart(Follower, anywidget.AnyWidget):
         raise NotImplementedError
 
     def _heard(self, content: Any) -> None:
-        if isinstance(content, dict) and content.get("wants") == "plotly":
+        wants = content.get("wants") if isinstance(content, dict) else None
+        if wants in ("sketch", "plotly"):
+            with contextlib.suppress(Unreadable):  # then the figure says so, too
+                self.send({"gives": "sketch", "tree": self._source.guard(self._sketch)})
+        if wants == "plotly":
             packed = plotly_js()
             self.send({"gives": "plotly"}, buffers=[] if packed is None else [packed])
 

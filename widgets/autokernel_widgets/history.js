@@ -1,7 +1,6 @@
 // The table of experiments: sorts, filters, selects.  Text goes through textContent only.
 
 const PAGE = 150; // rows that are drawn at once; the rest on request
-const STALE_MS = 12000;
 
 function make(tag, className, text) {
   const element = document.createElement(tag);
@@ -12,7 +11,7 @@ function make(tag, className, text) {
 
 function render({ model, el }) {
   const root = make("div", "ak-root ak ak-history");
-  const stale = make("p", "ak-stale");
+  const stale = make("p");
   const problem = make("p", "ak-problem");
   const notes = make("div");
   const bar = make("div", "ak-row");
@@ -29,7 +28,6 @@ function render({ model, el }) {
   root.setAttribute("role", "region");
   problem.setAttribute("role", "alert");
   count.setAttribute("role", "status");
-  stale.hidden = true;
   filter.type = "search";
   filter.placeholder = "kept, LANES, ...";
   filter.setAttribute("aria-label", "show only experiments that contain this text");
@@ -146,18 +144,8 @@ function render({ model, el }) {
     select(numbers[to]);
   }
 
-  let heard = Date.now();
-  function judgeAge() {
-    const old = model.get("beat") > 0 && Date.now() - heard > STALE_MS;
-    stale.hidden = !old;
-    stale.textContent = old ? "The notebook kernel does not answer; this table may be old." : "";
-  }
-  function onBeat() {
-    heard = Date.now();
-    judgeAge();
-  }
   const onSelected = () => mark(true);
-  const timer = window.setInterval(judgeAge, 2000);
+  const unwatch = watchAge(model, stale, "The notebook kernel does not answer; this table may be old.");
   filter.addEventListener("input", () => { limit = PAGE; draw(); });
   more.addEventListener("click", () => { limit = Infinity; draw(); });
   body.addEventListener("click", (event) => {
@@ -165,12 +153,12 @@ function render({ model, el }) {
     if (element) select(Number(element.dataset.number));
   });
   scroll.addEventListener("keydown", onKey);
-  const events = { "change:rows": draw, "change:notes": draw, "change:problem": draw, "change:selected": onSelected, "change:beat": onBeat };
+  const events = { "change:rows": draw, "change:notes": draw, "change:problem": draw, "change:selected": onSelected };
   for (const [name, handler] of Object.entries(events)) model.on(name, handler);
   drawHead();
   draw();
   return () => {
-    window.clearInterval(timer);
+    unwatch();
     for (const [name, handler] of Object.entries(events)) model.off(name, handler);
   };
 }

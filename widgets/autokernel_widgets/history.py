@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -15,11 +14,9 @@ from autokernel.plaintext import one_line
 from autokernel_widgets.following import Follower, RunSource, Unreadable
 from autokernel_widgets.markup import Node, node
 from autokernel_widgets.outcomes import interval, microseconds, outcome_of, times
-from autokernel_widgets.panel import STYLE, message, static_html, with_html
+from autokernel_widgets.panel import STYLE, message, script, static_html, with_html
 
 __all__ = ["COLUMNS", "History"]
-
-_HERE = Path(__file__).parent
 
 COLUMNS = ("n", "outcome", "over PyTorch", "95 % interval", "over the best", "µs", "agent", "hypothesis")
 _NUMERIC = {"n", "over PyTorch", "95 % interval", "over the best", "µs"}
@@ -44,7 +41,7 @@ class History(Follower, anywidget.AnyWidget):
         notes: What is wrong with the run's results.tsv, a sentence each.
     """
 
-    _esm = _HERE / "history.js"
+    _esm = script("history.js")
     _css = STYLE
 
     columns = traitlets.List(list(COLUMNS)).tag(sync=True)

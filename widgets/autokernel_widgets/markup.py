@@ -1,7 +1,7 @@
 """Trees of elements: what a panel shows, as plain data that holds text and never HTML.
 
 A node is a text or a list ``[tag, attributes, child, ...]``, ready for JSON.  A browser builds it with
-``createElement`` and ``textContent`` (panel.js); a front end without widgets gets the same tree from
+``createElement`` and ``textContent`` (common.js); a front end without widgets gets the same tree from
 `to_html`, escaped.  Tags and attributes outside the two lists below are refused on both sides, and
 neither list has one that can run anything or load anything.
 """

@@ -1,33 +1,7 @@
-// Builds a tree of elements that Python sends, and reports what a person does with it.
-// Text only ever goes through createTextNode, and tags and attributes through the two lists of markup.py,
-// so nothing that an agent wrote can run here.  Nothing is loaded from a network.
+// Shows a tree of elements that Python sends, and reports what a person does with it.  Nothing is loaded from a network.
 
-const SVG = new Set("svg g line rect text title polyline".split(" "));
-const TAGS = new Set(
-  ("div span p h3 h4 ul ol li table thead tbody tr th td details summary button input textarea select option label " +
-    "pre strong section header br").split(" "));
-const ATTRIBUTE = new RegExp(
-  "^(class|role|title|type|value|disabled|open|selected|checked|placeholder|colspan|scope|rows|" +
-  "tabindex|spellcheck|min|max|aria-[a-z]+|data-[a-z]+|" +
-  "viewBox|width|height|x|y|x1|y1|x2|y2|points|text-anchor)$");
 const OF_THE_PERSON = new Set(["open", "value"]); // set once; afterwards the person's
-const STALE_MS = 12000;
 let widgets = 0;
-
-function create(node, drafts, inSvg) {
-  if (typeof node === "string") return document.createTextNode(node);
-  const [tag, attributes, ...children] = node;
-  const svg = tag === "svg" || (inSvg && SVG.has(tag));
-  if (!svg && !TAGS.has(tag)) return document.createTextNode("");
-  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (ATTRIBUTE.test(name)) element.setAttribute(name, value);
-  }
-  for (const child of children) element.appendChild(create(child, drafts, svg));
-  if (tag === "textarea" || tag === "input") restoreDraft(element);
-  if (tag === "select") element.value = attributes["data-value"] ?? element.value;
-  return element;
-}
 
 function sameKind(dom, node) {
   if (typeof node === "string") return dom.nodeType === Node.TEXT_NODE;
@@ -57,7 +31,7 @@ function morph(dom, node, was) {
     if (present && sameKind(present, child)) {
       if (!(old[index] !== undefined && sameTree(old[index], child))) morph(present, child, old[index]);
     } else {
-      const made = create(child, null, dom.namespaceURI.endsWith("svg"));
+      const made = create(child, dom.namespaceURI.endsWith("svg"), restoreDraft);
       if (present) dom.replaceChild(made, present);
       else dom.appendChild(made);
     }
@@ -112,9 +86,6 @@ function render({ model, el }) {
   status.className = "ak-status";
   status.setAttribute("role", "status");
   status.setAttribute("aria-live", "polite");
-  stale.className = "ak-stale";
-  stale.setAttribute("role", "alert");
-  stale.hidden = true;
   root.append(stale, status, body);
   el.appendChild(root);
 
@@ -129,7 +100,7 @@ function render({ model, el }) {
     root.setAttribute("aria-label", model.get("label") || "AutoKernel");
     if (!tree.length) body.replaceChildren();
     else if (body.firstChild && sameKind(body.firstChild, tree)) morph(body.firstChild, tree, shown);
-    else body.replaceChildren(create(tree, null, false));
+    else body.replaceChildren(create(tree, false, restoreDraft));
     shown = tree;
     // A button that is gone or disabled has dropped the focus, and with it the shortcuts.
     if (focused && !root.contains(document.activeElement)) root.focus({ preventScroll: true });
@@ -208,34 +179,19 @@ function render({ model, el }) {
   }
 
   let writing = null;
-  let heard = Date.now();
-  function onBeat() {
-    heard = Date.now();
-    judgeAge();
-  }
-  function judgeAge() {
-    const old = model.get("beat") > 0 && Date.now() - heard > STALE_MS;
-    if (old === !stale.hidden) return;
-    stale.hidden = !old;
-    stale.textContent = old
-      ? "The notebook kernel does not answer: it is busy, was restarted or is gone. What you see may be old; run the cell again."
-      : "";
-    root.classList.toggle("ak-is-stale", old);
-  }
-
-  const timer = window.setInterval(judgeAge, 2000);
+  const unwatch = watchAge(model, stale,
+    "The notebook kernel does not answer: it is busy, was restarted or is gone. What you see may be old; run the cell again.",
+    (old) => root.classList.toggle("ak-is-stale", old));
   root.addEventListener("click", onClick);
   root.addEventListener("change", onChange);
   root.addEventListener("keydown", onKey);
   root.addEventListener("input", onInput);
   model.on("change:tree", draw);
-  model.on("change:beat", onBeat);
   model.on("msg:custom", answered);
   draw();
   return () => {
-    window.clearInterval(timer);
+    unwatch();
     model.off("change:tree", draw);
-    model.off("change:beat", onBeat);
     model.off("msg:custom", answered);
   };
 }

@@ -1,6 +1,6 @@
 """The widget that shows a tree of elements and reports what a person did with it.
 
-The browser's side (panel.js) is the same for all panels: it builds the tree, keeps what the person is
+The browser's side (common.js, panel.js) is the same for all panels: it builds the tree, keeps what the person is
 doing (open sections, unsaved text, the focus) when a new tree comes, and sends actions.  What an
 action means is decided here, in Python, where a test reaches it.
 """
@@ -22,10 +22,15 @@ from autokernel_widgets.markup import Node, node, to_html
 if TYPE_CHECKING:
     from autokernel.session import Session
 
-__all__ = ["Panel", "message", "static_html"]
+__all__ = ["Panel", "message", "script", "static_html", "with_html"]
 
 _HERE = Path(__file__).parent
 STYLE = _HERE / "panel.css"
+
+
+def script(name: str) -> str:
+    """A widget's script, behind what all of them share."""
+    return "\n".join((_HERE / part).read_text(encoding="utf-8") for part in ("common.js", name))
 
 
 class Panel(Follower, anywidget.AnyWidget):
@@ -42,7 +47,7 @@ class Panel(Follower, anywidget.AnyWidget):
         readable: False while the widget says why it cannot show the run.
     """
 
-    _esm = _HERE / "panel.js"
+    _esm = script("panel.js")
     _css = STYLE
 
     tree: traitlets.List[Any] = traitlets.List().tag(sync=True)

@@ -52,11 +52,11 @@ class Workbench(ipywidgets.VBox):
         live: bool = True,
     ) -> None:
         source: Any = RunSource.of(run)  # one for all parts, so that each file is read once
+        self.chart = SpeedupChart(source, live=live)  # in the order in which a new experiment shows
+        self.history = History(source, live=live)
         self.controls = Controls(source, experiments=experiments, place=place, live=live)
         self.card = EvidenceCard(source, live=live)
-        self.chart = SpeedupChart(source, selected=self.card.selected, live=live)
-        self.history = History(source, selected=self.card.selected, live=live)
-        self.roofline = Roofline(source, selected=self.card.selected, live=live)
+        self.roofline = Roofline(source, live=live)
         self.trace = AgentTrace(source, self.card.selected, live=live)
         for part, share in ((self.roofline, "3 1 380px"), (self.trace, "2 1 320px")):
             part.layout = ipywidgets.Layout(flex=share, min_width="0")

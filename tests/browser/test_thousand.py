@@ -1,0 +1,75 @@
+"""A run of 1,000 experiments: how long until the first paint, and until a new point is there; prints what it measured.
+
+    python -m pytest tests/browser/test_thousand.py -s
+
+Times depend on the machine and on what else it does, so only that everything appears is asserted.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import Notebook
+from tests.widgets.rich_run import add, long_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+COUNT = 1000
+DRAWN = """(count) => new Promise((resolve) => {
+  const look = () => {
+    const chart = document.querySelector('.ak-chart');
+    const found = chart ? chart.querySelectorAll('.scatterlayer .point, .ak-point').length : 0;
+    if (found >= count) return resolve([Date.now(), !chart.querySelector('.ak-point')]);
+    requestAnimationFrame(look);
+  };
+  look();
+})"""
+ROWS = """(count) => new Promise((resolve) => {
+  const look = () => {
+    const said = document.querySelector('.ak-history [role=status]');
+    if (said && parseInt(said.textContent) >= count) return resolve(Date.now());
+    requestAnimationFrame(look);
+  };
+  look();
+})"""
+MEMORY = "import psutil, os\nprint('RSS', psutil.Process(os.getpid()).memory_info().rss)"
+
+
+def resident(notebook: Notebook) -> float:
+    """The notebook kernel's memory in MB (10^6 bytes)."""
+    notebook.run(MEMORY, cell=1)
+    text = notebook.page.locator(".jp-OutputArea-output", has_text="RSS").last.inner_text()
+    return int(text.split()[-1]) / 1e6
+
+
+@pytest.mark.parametrize("widget", ["SpeedupChart", "Workbench"])
+def test_a_thousand_experiments_are_drawn_and_each_new_one_appears(
+    notebook: Notebook, tmp_path: Path, widget: str
+) -> None:
+    run = long_run(tmp_path / "long", COUNT)
+    notebook.show("from autokernel_widgets import *")
+    begin = time.time()
+    notebook.run(f"w = {widget}({str(run)!r})\nw", cell=0)
+    first = notebook.page.evaluate(DRAWN, COUNT)[0] / 1e3 - begin
+    notebook.wait(lambda: notebook.page.evaluate(DRAWN, COUNT)[1], "plotly did not take over")
+    whole = time.time() - begin
+    before = resident(notebook)
+    lags = []
+    for made in range(1, 21):
+        begin = time.time()
+        add(run)
+        written = time.time()
+        seen = notebook.page.evaluate(DRAWN, COUNT + made)[0] / 1e3
+        if widget == "Workbench":
+            seen = max(seen, notebook.page.evaluate(ROWS, COUNT + made) / 1e3)
+        lags.append(seen - written)
+        time.sleep(max(0.0, 0.5 - (time.time() - begin)))
+    grown = resident(notebook) - before
+    lags.sort()
+    drawn = f"first paint {first:.2f} s, with plotly {whole:.2f} s"
+    point = f"a new point after {1e3 * lags[10]:.0f} ms (median), {1e3 * lags[-1]:.0f} ms (the slowest of {len(lags)})"
+    print(f"\n{widget}, {COUNT} experiments: {drawn}; {point}; kernel memory {grown:+.1f} MB over {len(lags)} points")
+    assert len(lags) == 20
