@@ -11,7 +11,7 @@ import typer
 import typer.core
 
 import autokernel
-from autokernel.cli import campaigning, deciding, judging, opening, outside, profiling, running, viewing
+from autokernel.cli import campaigning, deciding, integrating, judging, opening, outside, profiling, running, viewing
 from autokernel.cli.console import complain
 from autokernel.errors import AutokernelError, UsageError
 
@@ -71,6 +71,7 @@ running.register(app)
 campaigning.register(app)
 deciding.register(app)
 viewing.register(app)
+integrating.register(app)
 opening.register(app)
 profiling.register(app)
 outside.register(app)

@@ -121,7 +121,7 @@ def _free_bytes(device: torch.device) -> float:
 def run_once(model: nn.Module, call: Call, seed: int) -> dict[str, Any]:
     """Run a model on a copy of the inputs; return its outputs and the inputs afterwards, by path."""
     copied = clone(call)
-    devices = [0] if torch.cuda.is_available() else []
+    devices = list(range(torch.cuda.device_count()))
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         output = model(*copied.args, **copied.kwargs)

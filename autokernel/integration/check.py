@@ -89,7 +89,7 @@ def check_model(
     *,
     vary: bool = True,
     timed: bool = True,
-    compiled: bool = False,
+    compiled: bool | str = False,
     graphs: bool = True,
     shares: Mapping[str, float] | None = None,
     seconds: float = 5.0,
@@ -101,11 +101,11 @@ def check_model(
     The model is put into eval mode meanwhile, and run without gradients, which kernels have no part in.
 
     Args:
-        model: From `integrate`; it may have been restored meanwhile, then it is as before afterwards.
+        model: From `integrate`, with its kernels in it.
         inputs: One input set (see `autokernel.integration.trees`), or a list of several.
         vary: Try another batch and another length of each set, too.
         timed: Time the model on the first set.
-        compiled: Time ``torch.compile`` of both models too.
+        compiled: Time ``torch.compile`` of both models too; a string names its backend.
         graphs: On a GPU, time CUDA graphs of both models too.
         shares: Share of the plain model's time by operation, 0 to 1, for a prediction by Amdahl's law.
         seconds: What the timing may take.
@@ -164,7 +164,8 @@ def amdahl(integration: Integration, shares: Mapping[str, float]) -> float:
 @contextlib.contextmanager
 def _in_eval_mode(model: nn.Module) -> Iterator[None]:
     before = [(module, module.training) for module in model.modules()]
-    model.eval()
+    with contextlib.suppress(NotImplementedError):  # an exported program has the mode it was exported in
+        model.eval()
     try:
         yield
     finally:

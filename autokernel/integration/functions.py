@@ -153,9 +153,13 @@ def read_attention(
         return "an attention mask"
     if dropout_p:
         return "dropout"
-    if query.dim() != 4 or query.shape != key.shape or query.shape != value.shape:
-        return "queries, keys and values of different shapes, or not [B, H, S, D]"
+    if query.dim() != 4 or key.dim() != 4 or key.shape != value.shape or query.numel() == 0:
+        return "queries, keys and values that are not [B, H, S, D], or values of another width than keys"
     B, H, S, D = query.shape
+    if enable_gqa and key.shape[1] and H % key.shape[1] == 0:  # each head of keys serves several of queries
+        key, value = (one.repeat_interleave(H // key.shape[1], dim=1) for one in (key, value))
+    if query.shape != key.shape:
+        return "queries of another number or length than keys"
     usual = scale is None or scale == D**-0.5
     options = (("causal", bool(is_causal)), ("sm_scale", None if usual or scale is None else float(scale)))
     sizes = (("B", B), ("D", D), ("H", H), ("S", S))

@@ -114,7 +114,11 @@ class Integration:
         self.model = model
         self.guard = Guard(kernels, rule)
         self.places = Places()
-        self._notes: list[str] = []
+        self._notes = [
+            f"{kernel.name} was slower than PyTorch in its own run: {kernel.speedup.value:.3f}x"
+            for kernel in kernels
+            if kernel.speedup is not None and kernel.speedup.high < 1
+        ]
         self._patches: list[Patch] = []
         self._applied = False
         self._waiting = False

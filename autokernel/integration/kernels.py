@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autokernel import backends, ops
+from autokernel import backends, campaign_plan, ops
 from autokernel.errors import InvalidKernel, UsageError
 from autokernel.experiment import Experiment
 from autokernel.hardware import detect
@@ -111,8 +111,8 @@ def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, 
     """Load what `integrate` was given.
 
     Args:
-        given: A run folder (path or `RunFolder`), the path or the text of a kernel.py, a `Kernel`, or
-            several of these.
+        given: A run folder (path or `RunFolder`), the path or the text of a kernel.py, a `Kernel`, a
+            campaign's folder (its runs whose kept kernel is faster than PyTorch), or several of these.
         verify: Verify a text that has no accepted verdict now, in a process of its own.
         unverified: Load it without a verdict.
         device: Where kernels without a run are to be verified and used.
@@ -127,10 +127,24 @@ def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, 
         given = list(given.values())
     if not isinstance(given, Iterable):
         raise UsageError(f"kernels are {given!r}; give run folders, kernel files, or texts of kernels")
-    found = [_find(one, verify=verify, unverified=unverified, device=device) for one in given]
+    found = [
+        _find(one, verify=verify, unverified=unverified, device=device)
+        for item in given
+        for one in (_kept_in_campaign(Path(item)) if _is_campaign(item) else [item])
+    ]
     if not found:
         raise UsageError("no kernel was given; give at least one run folder or kernel file")
     return found
+
+
+def _is_campaign(one: Any) -> bool:
+    return isinstance(one, (str, os.PathLike)) and "\n" not in str(one) and (Path(one) / campaign_plan.FILE).is_file()
+
+
+def _kept_in_campaign(path: Path) -> list[RunFolder]:
+    """The runs of a campaign that have something to offer."""
+    runs = [RunFolder(path / "runs" / name) for name in campaign_plan.CampaignPlan.load(path).shares]
+    return [run for run in runs if run.best is not None and run.best.speedup is not None and run.best.speedup.low > 1]
 
 
 def _find(one: Any, *, verify: bool, unverified: bool, device: str) -> Kernel:

@@ -60,6 +60,10 @@ class Guard:
         """Whether a call of this form was tried on the kernel."""
         return (kernel.digest, *key_of(request)) in self._found
 
+    def found(self, kernel: Kernel, request: Request) -> str:
+        """What was wrong when a call of this form was tried on the kernel; "" if nothing was."""
+        return self._found.get((kernel.digest, *key_of(request)), "")
+
     def choose(self, request: Request) -> tuple[Kernel | None, str]:
         """The kernel for a call, or None and the reason why there is none."""
         key = key_of(request)

@@ -148,7 +148,8 @@ class _Observer(TorchFunctionMode):
         path, name = self.stack[-1] if self.stack else "", known[0]
         with self._aside():
             if isinstance(request, str):
-                self.places.refused.setdefault((path, name), request)
+                if (path, func) not in self.places.functions:
+                    self.places.refused.setdefault((path, name), request)
             elif isinstance(output, Tensor) and self._usable(path, name, request, output):
                 self.places.refused.pop((path, name), None)
                 key = (path, func)
@@ -169,10 +170,14 @@ class _Observer(TorchFunctionMode):
 
     def _usable(self, path: str, what: str, request: Request, output: Tensor) -> bool:
         """Try the kernels on a real call; False if none of them could ever take one from here."""
+        mine = [kernel for kernel in self.guard.kernels if kernel.operation == request.operation]
         problem = ""
-        for kernel in self.guard.kernels:
-            if kernel.operation == request.operation and not self.guard.tried(kernel, request):
+        for kernel in mine:
+            if not self.guard.tried(kernel, request):
                 problem = self._try(kernel, request, output) or problem
+        found = [self.guard.found(kernel, request) for kernel in mine]
+        if not problem and all(found):
+            problem = found[0]
         if problem or not self.guard.may_ever_take(request):
             self.places.refused[(path, what)] = problem or self.guard.decide(request)[1]
             return False

@@ -82,14 +82,14 @@ class _Contestant:
 
 
 def time_model(
-    integration: Integration, call: Call, *, compiled: bool = False, graphs: bool = True, seconds: float = 5.0
+    integration: Integration, call: Call, *, compiled: bool | str = False, graphs: bool = True, seconds: float = 5.0
 ) -> ModelTiming:
     """Time a model with and without its kernels.
 
     Args:
         integration: Of the model.
         call: The inputs; each contestant gets a copy of its own, which it may change.
-        compiled: Time ``torch.compile`` of both models too.
+        compiled: Time ``torch.compile`` of both models too; a string names its backend.
         graphs: On a GPU, time CUDA graphs of both models too.
         seconds: What the samples may take, eight rounds at least.
     """
@@ -112,13 +112,15 @@ def time_model(
 Maker = tuple[str, bool, Callable[[], Callable[[], Any]]]
 
 
-def _makers(model: nn.Module, call: Call, compiled: bool, graphs: bool) -> Iterator[Maker]:
+def _makers(model: nn.Module, call: Call, compiled: bool | str, graphs: bool) -> Iterator[Maker]:
     """Name, whether it is the plain model, and how the contestant's call is made."""
     for plain in (True, False):
         yield ("original" if plain else "integrated"), plain, lambda: _bound(model, call)
     if compiled:
+        backend = compiled if isinstance(compiled, str) else "inductor"
         for plain in (True, False):
-            yield ("compiled" if plain else "compiled integrated"), plain, lambda: _bound(torch.compile(model), call)
+            name = "compiled" if plain else "compiled integrated"
+            yield name, plain, lambda: _bound(torch.compile(model, backend=backend), call)
     if graphs:
         for plain in (True, False):
             yield ("graph" if plain else "graph integrated"), plain, lambda: _graph(_bound(model, call))
