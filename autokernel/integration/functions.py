@@ -22,7 +22,7 @@ Reader = Callable[..., "Request | str"]
 
 
 def _rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
 
 
 def row_request(operation: str, x: Tensor, *weights: Tensor, **options: Any) -> Request | str:

@@ -115,7 +115,7 @@ def _forward(original: Forward, functions: Mapping[Any, Site], composite: tuple[
 
 def _direct_forward(original: Forward, function: Any, arguments: Callable[..., tuple[Any, ...]], site: Site) -> Forward:
     def forward(self: Any, input: Tensor) -> Any:
-        value = site.attempt(read_call(function, arguments(self, input), {}))
+        value = site.attempt(read_call(function, arguments(self, input), {})) if site.enabled else None
         return value if value is not None else owned(self, input)
 
     owned = _owning_forward(original)
@@ -124,7 +124,7 @@ def _direct_forward(original: Forward, function: Any, arguments: Callable[..., t
 
 def _composite_forward(plain: Forward, site: Site, form: Composite) -> Forward:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        value = site.attempt(form.read(self, args, kwargs))
+        value = site.attempt(form.read(self, args, kwargs)) if site.enabled else None
         return value if value is not None else plain(self, *args, **kwargs)
 
     return forward

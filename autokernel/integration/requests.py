@@ -52,10 +52,10 @@ class Request(NamedTuple):
 
 def finish(request: Request, output: Tensor) -> Tensor:
     """Bring a kernel's result into the shape and dtype that the model expects."""
-    value = output.reshape(request.shape)
+    value = output if output.shape == request.shape else output.reshape(request.shape)
     if request.bias is not None:
         value = value + request.bias
-    return value.to(request.dtype)
+    return value if value.dtype == request.dtype else value.to(request.dtype)
 
 
 def key_of(request: Request) -> tuple[Any, ...]:
