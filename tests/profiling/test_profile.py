@@ -1,4 +1,4 @@
-"""What a profile says of a model: totals that add up, targets with what is needed to optimise them, and no side effect."""
+"""What a profile says of a model: totals that add up, targets with all that optimising them needs, no side effect."""
 
 from __future__ import annotations
 
@@ -176,9 +176,10 @@ def test_a_profile_leaves_the_model_as_it_was():
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
     model[0].weight.grad = torch.full((8, 8), 3.0)
     before = {name: value.clone() for name, value in model.state_dict().items()}
+    x = torch.randn(4, 8)
     random_before = torch.get_rng_state()
 
-    quick(model.eval(), torch.randn(4, 8), train=True, backward=True)
+    quick(model.eval(), x, train=True, backward=True)
 
     assert not model.training
     assert not model[2].training
