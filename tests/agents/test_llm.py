@@ -62,7 +62,7 @@ def server():
             time.sleep(0.5)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        process.kill()  # a request in progress would hold up an orderly end
         process.wait(60)
 
 

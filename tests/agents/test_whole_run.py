@@ -59,9 +59,9 @@ def test_a_model_reads_why_its_kernels_failed_and_hands_in_a_right_one(driven):
     path, questions = driven
     experiments = RunFolder(path).experiments[:4]
 
-    assert [one.correctness for one in experiments] == ["PASS", "CRASH", "CRASH", "PASS"]
+    assert [one.failed_stage for one in experiments] == ["", "sweep", "smoke", ""], [one.reason for one in experiments]
     assert {one.agent for one in experiments[1:]} == {"openai:m"}
-    assert experiments[3].speedups["incumbent"].value > 0
+    assert experiments[3].hypothesis == "16 sums at once: twice"
     assert "takes a contiguous tensor" in questions[1]
     assert "line 2: expected primary-expression" in questions[2]
     assert "| int broken = ;" in questions[2]
