@@ -145,8 +145,8 @@ def _check_kind(name: str, value: Any, kind: str) -> None:
     else:
         whole = kind.startswith("int")
         least = 0 if name in ("temperature", "input_price", "output_price") else 1e-9
-        kinds: tuple[type, ...] = (int,) if whole else (int, float)
-        good = isinstance(value, kinds) and not isinstance(value, bool) and least <= value < float("inf")
+        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        good = number and least <= value < float("inf")
         what = "a whole number above 0" if whole else "a number" + (", 0 or more" if least == 0 else " above 0")
     if not good:
         raise UsageError(f"agent setting {name} is {value!r}; it must be {what}")
