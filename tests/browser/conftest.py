@@ -1,4 +1,7 @@
-"""One JupyterLab and one Chromium for all browser tests, and one notebook kernel for those of the widgets."""
+"""One JupyterLab and one Chromium for a module of browser tests, and one notebook kernel for those of the widgets.
+
+The browser's driver keeps an event loop running, so it must end before other modules' tests: hence the scope.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +58,12 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright_api() -> Any:
     return pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that JupyterLab shows: the notebooks that ship, and an empty one."""
     folder = tmp_path_factory.mktemp("lab")
@@ -72,7 +75,7 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(lab_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a JupyterLab that ``autokernel lab`` started."""
     home = tmp_path_factory.mktemp("home")
@@ -107,7 +110,7 @@ def lab(lab_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     process.wait(60)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright_api: Any) -> Iterator[Any]:
     executable = next(path for name in CHROMIUM_NAMES if (path := shutil.which(name)))
     with playwright_api.sync_playwright() as driver:
@@ -123,7 +126,7 @@ def page(browser: Any) -> Iterator[Any]:
     page.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where screenshots are kept: ``AUTOKERNEL_SCREENSHOTS``, or a temporary folder."""
     named = os.environ.get("AUTOKERNEL_SCREENSHOTS")
@@ -199,7 +202,7 @@ def opened(page: Any, lab: str) -> Notebook:
     return notebook
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared(browser: Any, lab: str) -> Iterator[Notebook]:
     """An empty notebook with a kernel, opened once; each test shows its own widgets in it."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})

@@ -83,3 +83,12 @@ def test_any_other_trace_is_shown_as_it_is(tmp_path, odd):
 
 def test_an_agent_without_an_exchange_is_said_to_have_none(tmp_path):
     assert "left no exchange" in text_of(AgentTrace(record_run(tmp_path / "run"), 1).tree)
+
+
+def test_reasoning_and_cost_of_a_model_are_shown(tmp_path):
+    run = rich_run(tmp_path / "run")
+    answer = {"role": "assistant", "content": "the kernel", "reasoning": "because"}
+    write(run, 4, trace={"messages": [answer], "turns": [{"cost": 0.25}, {"cost": 0.5}, {"cost": None}]})
+    text = text_of(AgentTrace(run, 4).tree)
+
+    assert "reasoning: because" in text and "assistant: the kernel" in text and "cost 0.75" in text

@@ -182,7 +182,8 @@ async def test_stop_ends_a_run_in_this_notebook_and_a_second_start_is_refused_me
     assert say(controls, "start", experiments="3")[0] is False
     press(controls, "stop")
     await until(lambda: not controls._driver.busy)
-    assert "a person said stop" in controls._driver.said
+    controls.refresh()
+    assert text_of(controls.tree).count("it ended: a person said stop") == 1
 
 
 async def test_an_agent_that_breaks_is_reported_in_the_widget(scripted):
@@ -206,6 +207,17 @@ async def test_closing_ends_following_and_leaves_the_run_alone(run):
 
     assert all(task.done() for task in tasks)
     assert RunFolder(run).status.tally.total == 3
+
+
+async def test_a_detached_start_that_fails_says_why(run, monkeypatch):
+    monkeypatch.setenv("PYTHONHOME", str(run))  # no Python starts with that
+    controls = Controls(run)
+    assert press(controls, "start", experiments="2", place="detached")[0]
+    assert disabled(controls) == ["start", "pause", "step", "stop"]
+
+    await until(lambda: "the process ended at once" in text_of(controls.tree))
+    assert "driver.log" in text_of(controls.tree)
+    assert disabled(controls) == ["pause", "stop"]
 
 
 @pytest.mark.slow

@@ -42,9 +42,12 @@ class AgentTrace(Panel):
         record = self._source.record(number)
         self.label = f"The agent's exchange for experiment {number}"
         tokens = "no tokens" if experiment.tokens is None else f"{experiment.tokens:,} tokens"
-        cost = (record.get("trace") or {}).get("cost_usd") if isinstance(record.get("trace"), dict) else None
-        parts = [one_line(experiment.agent) or "?", tokens, f"{experiment.think_seconds:.1f} s"]
-        parts += [f"{cost:.4f} USD"] if isinstance(cost, (int, float)) else []
+        parts = [
+            one_line(experiment.agent) or "?",
+            tokens,
+            f"{experiment.think_seconds:.1f} s",
+            *_price(record.get("trace")),
+        ]
         return node(
             "div",
             node("h3", f"What the agent was asked and answered: experiment {number}"),
@@ -53,6 +56,14 @@ class AgentTrace(Panel):
             *_trace(record.get("trace"), number),
             class_="ak ak-trace",
         )
+
+
+def _price(trace: Any) -> list[str]:
+    """What the exchange cost, in the currency of the agent's prices, where its turns say so."""
+    turns = trace.get("turns") if isinstance(trace, dict) else None
+    costs = [turn.get("cost") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    known = [cost for cost in costs if isinstance(cost, (int, float))]
+    return [f"cost {sum(known):.4g}"] if known else []
 
 
 def _comments(record: dict[str, Any]) -> list[Node]:
@@ -72,13 +83,18 @@ def _trace(trace: Any, number: int) -> list[Node]:
     parts: list[Node] = []
     for name, value in trace.items():
         if isinstance(value, list) and value and all(isinstance(one, dict) and "role" in one for one in value):
-            parts += [
-                _block(one_line(one.get("role")), one.get("content", one), f"{number}-{name}-{index}")
-                for index, one in enumerate(value)
-            ]
+            for index, one in enumerate(value):
+                parts += _said(one, f"{number}-{name}-{index}")
         else:
             parts.append(_block(one_line(name), value, f"{number}-{name}"))
     return parts
+
+
+def _said(message: dict[str, Any], identity: str) -> list[Node]:
+    """One message of a chat, with the model's reasoning before its answer."""
+    thought = message.get("reasoning")
+    parts = [_block("reasoning", thought, f"{identity}-reasoning")] if thought else []
+    return [*parts, _block(one_line(message.get("role")), message.get("content", message), identity)]
 
 
 def _block(title: str, value: Any, identity: object) -> Node:

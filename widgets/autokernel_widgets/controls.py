@@ -80,15 +80,16 @@ class Controls(Panel):
 
     def _buttons(self, status: RunStatus) -> Node:
         driven = status.driver is not None and not self._is_ready(status)
+        starting = self._driver is not None and self._driver.starting
         paused = status.state == "paused"
         go = node("button", "Start", type="button", data_action="start", data_reads="experiments place",
-                  disabled=driven, class_="ak-go")  # fmt: skip
+                  disabled=driven or starting, class_="ak-go")  # fmt: skip
         pause = node(
             "button", "Resume" if driven and paused else "Pause", type="button", disabled=not driven,
             data_action="resume" if driven and paused else "pause", title="after the experiment in progress",
         )  # fmt: skip
-        step = node("button", "Step", type="button", data_action="step", data_reads="place", disabled=driven,
-                    title="make one experiment")  # fmt: skip
+        step = node("button", "Step", type="button", data_action="step", data_reads="place",
+                    disabled=driven or starting, title="make one experiment")  # fmt: skip
         stop = node("button", "Stop", type="button", data_action="stop", disabled=not driven,
                     title="after the experiment in progress")  # fmt: skip
         count = node("label", "experiments", node("input", type="number", min=1, max=100000, value=self._experiments,
@@ -183,6 +184,7 @@ class _EventTail:
         kind, number = event.get("kind"), event.get("experiment", "")
         if kind == "opened":
             self.approval, self.doing, self.problem = str(event.get("approval", "")), "opening", ""
+            self.stopped = True  # a process that was killed could not say so
         elif kind == "run":
             self.stopped = False
         elif kind == "stopped":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from autokernel import files
 from autokernel.errors import AutokernelError, RunDamaged, UsageError
 from autokernel.plaintext import clean
+from autokernel.runfolder import Paths
 from autokernel.target import FILE, Target
 from autokernel_widgets.deciding import driver_words
 from autokernel_widgets.following import RunSource
@@ -37,13 +39,19 @@ class Driver:
         self._loop = loop
         self._changed = changed
         self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
         self.said = ""
-        """How the last drive in this notebook ended."""
+        """What went wrong with the last start, or ""."""
 
     @property
     def busy(self) -> bool:
         """True while this notebook makes experiments."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def starting(self) -> bool:
+        """True from a detached start until that process drives the run, or has ended."""
+        return self._watch is not None and not self._watch.done()
 
     def start(self, experiments: int, place: str, approval: str) -> str:
         """Make experiments; returns what was begun, in a sentence.
@@ -66,14 +74,19 @@ class Driver:
             raise UsageError(f"{experiments} experiments are none; ask for at least one")
         driver = self._source.read(lambda folder: folder.status.driver)
         mine = self._mine(driver)
+        if self.starting:
+            raise UsageError("a process is starting already; wait a moment")
         if self.busy or (driver is not None and not mine):
-            raise UsageError(f"{driver_words(driver or {})} drives the run already; stop it first")
+            who = "this notebook" if driver is None else driver_words(driver)
+            raise UsageError(f"{who} drives the run already; stop it first")
         self._resume()
         self.said = ""
         if mine:
             return self._drive(self._source.session, experiments, close=False)
         if place == "detached":
-            Session.spawn_detached(self._source.path, experiments=experiments, approval=approval)
+            process = Session.spawn_detached(self._source.path, experiments=experiments, approval=approval)
+            if self._loop is not None:
+                self._watch = self._loop.create_task(self._see_it_start(process))
             return "a process of its own is starting; it goes on when this notebook is closed"
         if self._loop is None:
             raise UsageError("no event loop runs here, so the run cannot be driven here; start it detached")
@@ -87,8 +100,7 @@ class Driver:
 
     async def _run(self, session: Any, experiments: int, close: bool) -> None:
         try:
-            summary = await session.run(experiments=experiments)
-            self.said = f"it ended: {clean(summary.stopped)}"
+            await session.run(experiments=experiments)
         except AutokernelError as error:
             self.said = f"it ended: {clean(error, limit=1000)}"
         except Exception as error:  # an agent's own error would be lost with the task
@@ -98,6 +110,16 @@ class Driver:
                 await asyncio.to_thread(session.close)
             self._changed()
 
+    async def _see_it_start(self, process: int) -> None:
+        """Wait until the process drives the run; if it ends before, say what it wrote last."""
+        while _is_alive(process) and self._source.read(lambda folder: folder.status.driver) is None:
+            await asyncio.sleep(0.2)
+        log = Paths(self._source.path).log
+        if not _is_alive(process):
+            lines = await asyncio.to_thread(_last_lines, log)
+            self.said = f"the process ended at once ({log}): {clean(lines, limit=600)}"
+        asyncio.get_running_loop().call_soon(self._changed)  # when this task is done
+
     def _mine(self, driver: Any) -> bool:
         session = self._source.session
         return session is not None and driver is not None and driver_words(driver) == "this notebook"
@@ -106,6 +128,26 @@ class Driver:
         """A run that was paused would start and wait; whoever says Start wants it to go on."""
         if self._source.read(lambda folder: folder.status.state) == "paused":
             self._source.read(lambda folder: folder.send("resume", by="person"))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _last_lines(log: Path) -> str:
+    """The end of a log, which may be long."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - 4000))
+            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-4:])
+    except OSError as error:
+        return f"its log cannot be read: {error}"
 
 
 def set_approval(path: Path, approval: str) -> None:

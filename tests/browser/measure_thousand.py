@@ -1,6 +1,6 @@
 """A run of 1,000 experiments: how long until the first paint, and until a new point is there; prints what it measured.
 
-    python -m pytest tests/browser/test_thousand.py -s
+    python -m pytest tests/browser/measure_thousand.py -s
 
 Times depend on the machine and on what else it does, so only that everything appears is asserted.
 """
@@ -15,7 +15,7 @@ import pytest
 from tests.browser.conftest import Notebook
 from tests.widgets.rich_run import add, long_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 COUNT = 1000
 DRAWN = """(count) => new Promise((resolve) => {
@@ -58,7 +58,7 @@ def test_a_thousand_experiments_are_drawn_and_each_new_one_appears(
     whole = time.time() - begin
     before = resident(notebook)
     lags = []
-    for made in range(1, 21):
+    for made in range(1, 13):
         begin = time.time()
         add(run)
         written = time.time()
@@ -70,6 +70,6 @@ def test_a_thousand_experiments_are_drawn_and_each_new_one_appears(
     grown = resident(notebook) - before
     lags.sort()
     drawn = f"first paint {first:.2f} s, with plotly {whole:.2f} s"
-    point = f"a new point after {1e3 * lags[10]:.0f} ms (median), {1e3 * lags[-1]:.0f} ms (the slowest of {len(lags)})"
+    point = f"a new point after {1e3 * lags[6]:.0f} ms (median), {1e3 * lags[-1]:.0f} ms (the slowest of {len(lags)})"
     print(f"\n{widget}, {COUNT} experiments: {drawn}; {point}; kernel memory {grown:+.1f} MB over {len(lags)} points")
-    assert len(lags) == 20
+    assert len(lags) == 12
