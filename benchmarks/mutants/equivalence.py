@@ -26,6 +26,7 @@ __all__ = ["Difference", "Equivalence", "broad_cases"]
 
 SEED = 20261130
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 257, 1000, 2049)
+_FEW = (1, 2, 3, 5)  # batches and heads: each is a program or more
 _INTERPRETED, _COMPILED = (40, 10_000), (80, 150_000)  # random cases, and how large a case may be
 
 
@@ -65,7 +66,7 @@ def broad_cases(spec: KernelSpec, *, count: int, volume: int) -> list[Case]:
     drawn: list[Case] = []
     for _attempt in range(20 * count):
         case = Case(
-            shape={name: order.choice(_SIZES) for name in order.choice(shapes)},
+            shape={name: order.choice(_FEW if name in ("B", "H") else _SIZES) for name in order.choice(shapes)},
             dtype=order.choice(list(spec.dtypes)),
             fill=order.choice(patterns),
             layout=order.choice(LAYOUTS) if spec.strided_inputs else "contiguous",

@@ -59,7 +59,8 @@ def judge(
         evaluator = stack.enter_context(Evaluator(operation, device=device, settings=EvaluatorSettings(roofline=False)))
         limits = _limits(evaluator, starter, progress)
         evaluator.settings = dataclasses.replace(evaluator.settings, limits=limits)
-        equivalence = Equivalence(evaluator.spec, evaluator.device.torch_name, starter, limits, cases)
+        patient = dataclasses.replace(limits, call_seconds=max(60.0, limits.call_seconds))
+        equivalence = Equivalence(evaluator.spec, evaluator.device.torch_name, starter, patient, cases)
         stack.enter_context(equivalence)
         for mutant in chosen:
             if late():
