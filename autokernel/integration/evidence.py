@@ -20,12 +20,12 @@ from typing import Any
 from autokernel.measurement import Measurement
 from autokernel.ops.spec import DTYPES, KernelSpec, Shape
 from autokernel.verdict import Status, Verdict
-from autokernel.verifier.layouts import LAYOUTS
 
 __all__ = ["RULES", "Evidence", "defaults_of", "folded"]
 
 RULES = ("verified", "checked", "range")
 _NUMBER = "a number"
+_LAYOUTS = ("padded", "transposed", "offset", "permuted", "cut")  # of the verifier's, those that `kernels` tells apart
 Sizes = tuple[tuple[str, int], ...]
 Options = tuple[tuple[str, Any], ...]
 _Case = tuple[Sizes, str, Options]  # plain tuples, which torch.compile can look up while it traces
@@ -134,7 +134,7 @@ def _read_label(label: str, defaults: Mapping[str, Any]) -> tuple[Sizes, str, st
         name, equals, text = word.partition("=")
         if not equals:
             dtype = word if word in DTYPES else dtype
-            layout = word if word in LAYOUTS else layout
+            layout = word if word in _LAYOUTS else layout
         elif name in defaults:
             options[name] = _value(text)
         elif text.isdigit():

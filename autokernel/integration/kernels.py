@@ -97,14 +97,20 @@ def _digest(text: str) -> str:
 
 
 def _layout(value: Tensor) -> str:
-    """Which of the verifier's layouts a tensor that is not contiguous has; "" if none of them."""
+    """Which of the verifier's layouts a tensor that is not contiguous has; "" if none that is told apart here."""
     if value.dim() < 2:
         return ""
     if value.transpose(-1, -2).is_contiguous():
         return "transposed"
+    if value.dim() > 2 and value.transpose(-2, -3).is_contiguous():
+        return "permuted"
     sizes, strides = value.shape, value.stride()
-    uniform = all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(value.dim() - 2))
-    return "padded" if strides[-1] == 1 and uniform and strides[-2] > sizes[-1] else ""
+    if strides[-1] != 1:
+        return ""
+    even = [strides[i] == strides[i + 1] * sizes[i + 1] for i in range(value.dim() - 1)]
+    if strides[-2] > sizes[-1] and all(even[:-1]):
+        return "padded"
+    return "cut" if value.dim() > 2 and even[-1] and strides[-3] > strides[-2] * sizes[-2] and all(even[:-2]) else ""
 
 
 def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, device: str = "auto") -> list[Kernel]:

@@ -15,11 +15,12 @@ from autokernel.errors import UsageError
 from autokernel.evaluator import Evaluator
 from autokernel.integration import integration_of
 from autokernel.integration.evidence import Evidence, folded
-from autokernel.integration.kernels import find_kernels
+from autokernel.integration.kernels import _layout, find_kernels
 from autokernel.ops import TimingCase
 from autokernel.runfolder import RunFolder
 from autokernel.session import Session
 from autokernel.verdict import CaseResult, Stage, StageResult, Status, Verdict
+from autokernel.verifier.layouts import lay_out
 from tests.evaluating import settings
 from tests.integration import models
 from tests.integration.kernels import needs_compiler, starter
@@ -128,6 +129,16 @@ def test_a_layout_that_was_verified_is_passed_on_and_another_is_copied(run):
 
     assert "padded" in kernel.evidence.layouts
     assert seen == [(2 * models.WIDTH, 1), (1, ROWS), (models.WIDTH, 1)]
+
+
+def test_layouts_are_told_apart_as_the_verifier_makes_them():
+    x = torch.randn(2, 3, 5, 4)
+    for name in ("padded", "transposed"):
+        assert _layout(lay_out((x,), name, [0])[0]) == name
+    assert _layout(x.transpose(1, 2)) == "permuted"
+    assert _layout(torch.randn(2, 3, 6, 4)[:, :, :5]) == "cut"
+    for other in (x[..., ::2], x[:1].expand(2, 3, 5, 4), x.permute(3, 2, 1, 0), torch.randn(2, 4, 6, 4)[:, :3, :5]):
+        assert _layout(other) == ""
 
 
 @needs_compiler

@@ -106,7 +106,9 @@ def test_a_copy_and_a_pickle_are_plain_models(ids):
     fast = fast_llama(ids, ("rmsnorm", "matmul"))
     expected = models.llama()(ids).logits
 
-    for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+    pickled = pickle.dumps(fast)
+    assert b"autokernel" not in pickled
+    for other in (copy.deepcopy(fast), pickle.loads(pickled)):
         assert type(other) is models.Llama
         assert type(other.layers[0].input_norm) is models.HandWrittenRMSNorm
         assert other.head.weight is other.embed.weight
@@ -314,6 +316,18 @@ def test_users_hooks_still_see_the_modules(ids):
 
     assert seen == ["HandWrittenRMSNorm"]
     assert len(model.norm._forward_hooks) == 1
+
+
+@torch.no_grad()
+def test_a_module_with_a_forward_of_its_own_instance_is_left_alone_and_reported():
+    model = nn.Sequential(nn.LayerNorm(16), nn.LayerNorm(16))
+    model[0].forward = model[0].forward  # as tools that wrap single modules do
+    x = torch.randn(3, 16)
+    fast = ak.integrate(model, [starter("layernorm")], (x,), unverified=True)
+    fast(x)
+
+    assert ran(fast) == {"layernorm": 1}
+    assert "set by another tool" in fast.report().refused[("0", "F.layer_norm")]
 
 
 @torch.no_grad()
