@@ -6,12 +6,15 @@ import asyncio
 import dataclasses
 
 import pytest
+import torch
 
-from autokernel.campaign import Campaign
+import autokernel as ak
+from autokernel.campaign import Campaign, targets_of
 from autokernel.campaign_plan import CampaignTarget
 from autokernel.errors import RunBusy, RunDamaged, RunnerLost, UsageError
 from autokernel.scheduler import SchedulerSettings
 from autokernel.target import Timing
+from examples.models import llama
 from tests.scripted import ScriptedAgent, ScriptedEvaluator, kernel
 
 TWO = [
@@ -189,6 +192,43 @@ def test_what_does_not_fit_is_said_and_leaves_nothing_behind(tmp_path, targets, 
     with pytest.raises(UsageError, match=message):
         new(tmp_path, targets)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def report():
+    """The profile of a small model; one thread, so that a busy machine does not slow it down."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    model = llama.Llama(layers=2, width=64, heads=4, hidden=96).eval()
+    yield ak.profile(model, llama.example_inputs(length=32), repeats=1, floors=False)
+    torch.set_num_threads(threads)
+
+
+def test_the_targets_of_a_profile_have_the_models_own_sizes_options_and_shares(report):
+    targets = targets_of(report, least_share=0.0)
+    by_operation = {target.operation: target for target in targets}
+    norm = by_operation["rmsnorm"]
+
+    assert {"rmsnorm", "matmul", "flash_attention", "fused_mlp"} <= set(by_operation)
+    assert sum(target.share for target in targets) <= 1
+    assert norm.dtype == "float32"
+    assert norm.timing[0].shape["N"] == 64
+    assert set(norm.timing[0].options) <= {"eps"}
+
+
+def test_a_campaign_is_made_from_a_profile(report, tmp_path):
+    targets = targets_of(report, most=2, least_share=0.0)
+
+    campaign = Campaign.create(targets, model=report.model, root=tmp_path, device="cpu")
+
+    assert campaign.plan.model == "Llama"
+    assert [run.target.operation for run in campaign.runs.values()] == [target.operation for target in targets]
+    assert [run.target.timing for run in campaign.runs.values()] == [target.timing for target in targets]
+
+
+def test_a_profile_without_a_target_that_is_covered_says_what_to_do(report):
+    with pytest.raises(UsageError, match="write a spec for what it lists"):
+        targets_of(report, least_share=1.0)
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])

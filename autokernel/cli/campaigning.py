@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,8 +40,11 @@ def register(app: typer.Typer) -> None:
 
 def new(
     target: Annotated[
-        list[str], typer.Option(help="OPERATION=SHARE, such as softmax=0.21: its part of the model's time; repeatable.")
-    ],
+        list[str] | None,
+        typer.Option(help="OPERATION=SHARE, such as softmax=0.21: its part of the model's time; repeatable."),
+    ] = None,
+    profile: Annotated[Path | None, typer.Option(help="A report that `autokernel profile --save FILE` wrote.")] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="Of a profile, take so many targets.")] = None,
     model: Annotated[str, typer.Option(help="What the shares were measured on.")] = "",
     name: Annotated[str | None, typer.Option(help="Name of the campaign; campaign-1, -2, ... when not given.")] = None,
     device: DeviceOption = "auto",
@@ -54,7 +58,12 @@ def new(
     """Create a campaign with a run for each target."""
     from autokernel.campaign import Campaign
 
-    targets = [_target(word, dtype, backend) for word in target]
+    if bool(target) == (profile is not None):
+        raise UsageError("say what to optimise: either --target OPERATION=SHARE, once or more, or --profile FILE")
+    if profile is None:
+        targets = [_target(word, dtype, backend) for word in target or ()]
+    else:
+        model, targets = _profiled(profile, most, dtype, backend, model)
     campaign = Campaign.create(
         targets, model=model, root=root, name=name, device=device, agent=agent, approval=approval
     )
@@ -131,6 +140,18 @@ def _target(word: str, dtype: str | None, backend: str) -> CampaignTarget:
             f"cannot read the target {word!r}; write it as OPERATION=SHARE, such as softmax=0.21"
         ) from None
     return CampaignTarget(operation=operation, share=fraction, dtype=dtype, backend=backend)
+
+
+def _profiled(
+    file: Path, most: int | None, dtype: str | None, backend: str, model: str
+) -> tuple[str, list[CampaignTarget]]:
+    """The model's name and the targets of a profile, in another dtype or backend if that is asked for."""
+    from autokernel.campaign import targets_of
+    from autokernel.profiling import ProfileReport
+
+    report = ProfileReport.load(file)
+    found = targets_of(report, most=most)
+    return model or report.model, [dataclasses.replace(one, backend=backend, dtype=dtype or one.dtype) for one in found]
 
 
 def _find(name: str, root: Path) -> Campaign:
