@@ -32,7 +32,7 @@ from autokernel.ops.spec import KernelSpec, TimingCase
 from autokernel.paired import TimingFailed, TimingSettings
 from autokernel.runner.client import Limits, Runner, RunnerDied, Zygote
 from autokernel.verdict import Finding, Stage, Verdict
-from autokernel.verifier import selftest
+from autokernel.verifier import integrity, sanitize, selftest
 from autokernel.verifier import stages as verification
 from autokernel.verifier.trial import Trial, derived_seed
 
@@ -51,6 +51,9 @@ class EvaluatorSettings:
             GPU, where most of the time goes into compiling on the host, and one on a CPU.
         allow: Kinds of findings that are reported and do not reject, such as ``library_call`` to judge
             a wrapped operator of PyTorch by its values alone.
+        large: Try offsets beyond 2**31 elements too, where the memory is there; when None, on a GPU only,
+            because on a CPU the case takes many seconds.
+        sanitize: Run an accepted candidate under NVIDIA's compute-sanitizer too; what it reports rejects.
         promising: A first measurement whose low end reaches this is confirmed by a second one.
         roofline: Measure the device's peaks, so that each measurement has its floor.
     """
@@ -60,6 +63,8 @@ class EvaluatorSettings:
     isolation: str | None = None
     runners: int | None = None
     allow: tuple[str, ...] = ()
+    large: bool | None = None
+    sanitize: bool = False
     promising: float = 1.005
     roofline: bool = True
 
@@ -117,6 +122,7 @@ class Evaluator:
     Raises:
         UnknownOperation, InvalidSpec: The operation is not known or its spec accepts wrong answers.
         DeviceUnavailable: The device is not there.
+        UsageError: ``sanitize`` is asked for where there is no compute-sanitizer or no NVIDIA GPU.
     """
 
     def __init__(
@@ -143,6 +149,7 @@ class Evaluator:
             )
         self.timing_cases = list(timing_cases) if timing_cases else [_default_timing_case(self)]
         self.settings = settings or EvaluatorSettings()
+        self._sanitizer = sanitize.find(self.device.torch_name) if self.settings.sanitize else ""
         self._progress = progress
         if self.reference.endswith(".py") or ".py:" in self.reference:
             selftest.check_spec(self.spec, self.device.torch_name)
@@ -292,11 +299,29 @@ class Evaluator:
                 dtype=self.dtype,
                 only=only,
                 allow=self.settings.allow,
+                large=self.device.is_gpu if self.settings.large is None else self.settings.large,
                 progress=self._progress,
             )
         self._refuse_if_closed()
+        if self._sanitizer and verdict.accepted:
+            verdict = self._sanitized(verdict, source)
         details = {"seed": seed, "isolation": self._zygote.level, **runners[0].facts, **_harness_facts()}
         return dataclasses.replace(verdict, device=str(self.device), details=details), trial
+
+    def _sanitized(self, verdict: Verdict, source: str) -> Verdict:
+        found = tuple(
+            sanitize.findings(
+                source,
+                self.spec,
+                self.reference,
+                device=self.device.torch_name,
+                level=self._zygote.level,
+                limits=self.settings.limits,
+                sanitizer=self._sanitizer,
+                dtype=self.dtype,
+            )
+        )
+        return _rejected(verdict, found) if found else verdict
 
     # Timing
 
@@ -350,6 +375,8 @@ class Evaluator:
             trial.inspect()
         except (RunnerDied, TimingFailed) as error:
             trial.add_finding("failed_when_timed", str(error))
+        for finding in (*integrity.floods(trial.runner), *integrity.still_running(trial)):
+            trial.add_finding(finding.kind, finding.evidence)
         self._refuse_if_closed()
         new = tuple(finding for key, finding in trial.findings.items() if key not in known)
         if new:

@@ -30,6 +30,7 @@ __all__ = ["TimingFailed", "TimingSettings", "measure"]
 
 _SPIN_US = 40_000.0
 _MESSAGE_SECONDS = 0.015
+_RECALL_SECONDS = 0.3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,6 +162,7 @@ class _CaseTimer:
         self.random = random.Random(seed)
 
     def run(self) -> tuple[CaseTiming, list[str]]:
+        self._observe()
         self._hand_over(0, rewrite=False)
         prepared = self._ask(
             {"op": "prepare", "roles": self.roles, "options": dict(self.case.options)}, "preparing the timing"
@@ -173,6 +175,15 @@ class _CaseTimer:
             calls = self._ask(request, "timing calls")["samples_us"]
         self._check_clock(samples, prepared["method"])
         return self._summary(samples, calls, prepared["method"]), self.notes
+
+    def _observe(self) -> None:
+        """Call the candidate once on what is timed, under both observers, and once more as the same content again."""
+        inputs = make_case_inputs(self.spec, self.case, derived_seed(self.seed, "observed"), self.trial.device)
+        for observe in ("dispatch", "profile"):
+            call = self.trial.call(self.case, inputs, observe=observe)
+            if call.output is None:
+                raise TimingFailed(f"calling kernel_fn on {self.case.label}: {call.problem}")
+        self.trial.recall(self.case, inputs, _RECALL_SECONDS)
 
     def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:
         runner = self.trial.runner
@@ -213,12 +224,8 @@ class _CaseTimer:
         self.inputs = sets
 
     def _send_sets(self, sets: Sequence[Sequence[Tensor]], first: int, rewrite: bool) -> None:
-        cursor, described = 0, []
-        for one in sets:
-            descriptions, _originals, cursor = self.trial.put(one, cursor)
-            described.append(descriptions)
+        described, self.free = self.trial.put_sets(sets)
         self._ask({"op": "inputs", "sets": described, "first": first, "rewrite": rewrite}, "copying inputs")
-        self.free = cursor
 
     # Samples
 

@@ -141,16 +141,15 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Why the candidate was rejected, in a sentence; "" for an accepted one."""
+        """Why the candidate was rejected: the failed case, if any, then the findings; "" for an accepted one."""
         if self.accepted:
             return ""
+        failures = [(stage.name.value, stage.first_failure) for stage in self.stages]
+        parts = [f"{name}: {failure.label}: {failure.reason}" for name, failure in failures if failure is not None][:1]
         if self.error:
-            return self.error
-        for stage in self.stages:
-            failure = stage.first_failure
-            if failure is not None:
-                return f"{stage.name.value}: {failure.label}: {failure.reason}"
-        return "; ".join(f"{finding.kind}: {finding.evidence}" for finding in self.findings) or "no stage was reached"
+            parts = [self.error]
+        parts += [f"{finding.kind}: {finding.evidence}" for finding in self.findings]
+        return "; ".join(parts) or "no stage was reached"
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as JSON-ready data; the form that ``autokernel verify --json`` prints."""

@@ -231,7 +231,8 @@ def _build(
         text = f'{AUTOKERNEL_CPP_HEADER}\n#line 1 "CPP_SRC"\n{source}\n'
         (work / "kernel.cpp").write_text(text)
         _tool([*command, *options, *_DIAGNOSTIC_FLAGS, "-c", "kernel.cpp", "-o", "kernel.o"], work, source, timeout_s)
-        link = [*command, "-shared", "-pthread", "-Wl,--no-undefined", "kernel.o", "-o", "kernel.so"]
+        runtime = ["-fopenmp"] if "-fopenmp" in options else []  # OpenMP's threads come from a library
+        link = [*command, "-shared", "-pthread", *runtime, "-Wl,--no-undefined", "kernel.o", "-o", "kernel.so"]
         _tool(link, work, source, timeout_s)
         _refuse_trespass(work / "kernel.so")
         toolcache.publish(work / "kernel.so", target)

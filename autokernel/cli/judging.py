@@ -51,6 +51,13 @@ def verify(
     allow: Annotated[
         list[str] | None, typer.Option(help="A kind of finding that does not reject, such as library_call; repeatable.")
     ] = None,
+    large: Annotated[
+        bool | None,
+        typer.Option("--large/--no-large", help="Offsets beyond 2**31 elements; on a GPU by default, where memory is."),
+    ] = None,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Run an accepted kernel under NVIDIA's compute-sanitizer too (GPU).")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a kernel file: accept (exit 0) or reject (exit 1)."""
@@ -60,7 +67,7 @@ def verify(
 
     from autokernel.evaluator import Evaluator, EvaluatorSettings
 
-    settings = EvaluatorSettings(allow=tuple(allow or ()))
+    settings = EvaluatorSettings(allow=tuple(allow or ()), large=large, sanitize=sanitize)
     with (
         live_progress(f"verifying {file.name}", quiet=as_json) as progress,
         Evaluator(reference, device=device, dtype=dtype, settings=settings, progress=progress) as evaluator,

@@ -4,16 +4,16 @@ One process per candidate.  It starts ready (torch and triton imported by the zy
 itself, initialises the device and waits.  It holds the inputs of the call at hand and nothing that
 would tell it the right answer.
 
-Requests: ``load``, ``baseline``, ``call``, ``recheck``, ``inspect``, ``inputs``, ``prepare``, ``time``,
-``call_time``, ``spin``.  Each gets one answer.  Addresses of tensors in requests are offsets into the
-arena, in bytes.
+Requests: ``load``, ``baseline``, ``call``, ``recheck``, ``endure``, ``recall``, ``large``, ``inspect``,
+``inputs``, ``prepare``, ``time``, ``call_time``, ``spin``.  Each gets one answer.  Addresses of tensors in requests
+are offsets into the arena, in bytes.
 """
 
 from __future__ import annotations
 
 import _thread
-import contextlib
 import ctypes
+import functools
 import os
 import socket
 import sys
@@ -37,12 +37,14 @@ def preload(device: str) -> None:
     import torch
 
     import autokernel.backends.cpp  # noqa: F401
-    from autokernel import timing  # noqa: F401
-    from autokernel.runner import kernels, sentinel  # noqa: F401
+    from autokernel import ops, timing  # noqa: F401
+    from autokernel.runner import kernels, recorder, repeated, sentinel, snapshot  # noqa: F401
 
+    for name in ops.names():  # a module that is there already cannot be planted
+        ops.get(name)
     # PyTorch imports and patches parts of itself at the first observed call: have that behind us.
     torch.set_grad_enabled(False)
-    with sentinel.Recorder(sentinel.Watch(), poison=0):
+    with recorder.Recorder(sentinel.Watch(), poison=0):
         torch.empty(8).clone().to(torch.bfloat16)
     try:
         import triton
@@ -114,7 +116,7 @@ class _Runner:
     def __init__(self, arena: protocol.Arena, device: str, scratch: Path) -> None:
         import torch
 
-        from autokernel.runner import sentinel
+        from autokernel.runner import sentinel, snapshot
 
         self.torch = torch
         self.arena = arena
@@ -134,7 +136,7 @@ class _Runner:
         self.watch = sentinel.Watch()
         self.watch.trap_host_access()
         self.shared_memory = _shared_memory(self.device)
-        self.snapshot = sentinel.Snapshot()
+        self.snapshot = snapshot.Snapshot()
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -206,22 +208,30 @@ class _Runner:
         return value, raw
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Call a kernel once on fresh inputs, under observation, and hand back its output's bytes."""
-        from autokernel.runner import sentinel
+        """Call a kernel once on fresh inputs, under observation, and hand back its output's bytes.
+
+        ``observe`` names the observer: ``dispatch`` or ``profile``, see `autokernel.runner.recorder`.
+        """
+        from autokernel.runner import recorder as observers
 
         torch = self.torch
         built = self._inputs(request)
         inputs = [value for value, _raw in built]
         function = self.functions[request["role"]]
-        recorder = sentinel.Recorder(self.watch, poison=request["poison"])
+        recorder = observers.Recorder(self.watch, poison=request["poison"])
         self.watch.host_elements = 0
         memory = self._memory()
         if self.shared_memory is not None and request["poison"] is not None:
             self.shared_memory.fill(request["poison"])
         threads = _thread_count()
         begin = _clock()
-        with self.watch.blaming(), recorder if request["observe"] else contextlib.nullcontext():
-            output = function(*inputs, **request["options"])
+        with self.watch.blaming():
+            if request["observe"] == "profile":
+                call = functools.partial(function, *inputs, **request["options"])
+                output, recorder.computed = observers.operators(call)
+            else:
+                with recorder:
+                    output = function(*inputs, **request["options"])
         self._synchronize()
         seconds = _clock() - begin
         peak = self._peak_since(memory)
@@ -254,6 +264,74 @@ class _Runner:
         """Export an output of an earlier call again: it must not have changed since."""
         self._synchronize()
         return {"output": self._export(self.held[request["hold"]], request["out"])}
+
+    def do_endure(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Repeat calls on private copies of a few input sets, and export the latest output for each."""
+        from autokernel.runner import repeated
+
+        sets = [[self.tensor(one, copy=True)[0] for one in inputs] for inputs in request["sets"]]
+        seen, outputs = repeated.endure(
+            self.functions[request["role"]],
+            sets,
+            request["options"],
+            calls=request["calls"],
+            seconds=request["seconds"],
+        )
+        self._synchronize()
+        exported = [
+            self._export(output, place) if isinstance(output, self.torch.Tensor) else {}
+            for output, place in zip(outputs, request["out"], strict=True)
+        ]
+        return {**seen, "outputs": exported}
+
+    def do_recall(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Time a call on content that is new, and on the same content again."""
+        from autokernel.runner import repeated
+
+        inputs = [self.tensor(one, copy=True)[0].contiguous() for one in request["inputs"]]
+        fresh, again = repeated.recall(
+            self.functions[request["role"]],
+            inputs,
+            request["options"],
+            rounds=request["rounds"],
+            seconds=request["seconds"],
+            wait=self._synchronize,
+        )
+        return {"fresh": fresh, "again": again}
+
+    def do_large(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call a kernel on a block of rows repeated many times, and export a few rows of the result."""
+        torch = self.torch
+        inputs = [self.tensor(one, copy=True)[0] for one in request["inputs"]]
+        free = request["free"]
+        for index in request["tiled"]:
+            inputs[index], free = self._repeated(inputs[index], request["rows"], free)
+        begin = _clock()
+        output = self.functions[request["role"]](*inputs, **request["options"])
+        self._synchronize()
+        seconds = _clock() - begin
+        if not isinstance(output, torch.Tensor) or output.dim() == 0 or output.shape[0] != request["rows"]:
+            return {"seconds": seconds, "size": list(output.shape) if isinstance(output, torch.Tensor) else None}
+        picked = output[torch.tensor(request["samples"], device=output.device)]
+        answer = {"seconds": seconds, "size": list(output.shape), "output": self._export(picked, request["out"])}
+        del inputs, output, picked
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return answer
+
+    def _repeated(self, block: Any, rows: int, offset: int) -> tuple[Any, int]:
+        """Repeat ``block`` until there are ``rows``; on a CPU in the arena, whose pages the judge frees."""
+        size = (rows, *block.shape[1:])
+        count = rows * block[0].numel() * block.element_size()
+        if self.device.type == "cpu":
+            raw = self.torch.frombuffer(self.arena.map, dtype=self.torch.uint8, count=count, offset=offset)
+            whole = raw.view(block.dtype).view(size)
+        else:
+            whole = self.torch.empty(size, dtype=block.dtype, device=self.device)
+        for first in range(0, rows, block.shape[0]):
+            part = whole[first : first + block.shape[0]]
+            part.copy_(block[: part.shape[0]])
+        return whole, -(-(offset + count) // 4096) * 4096
 
     def _inputs(self, request: dict[str, Any]) -> list[tuple[Any, Any]]:
         """Build a call's inputs, or rewrite those of its slot in place, so that they keep their identity."""
@@ -308,7 +386,7 @@ class _Runner:
         ctypes.memmove(self.base + offset, host.data_ptr(), host.numel() * host.element_size())
 
     def _integrity(self) -> dict[str, Any]:
-        return {"findings": [*self.watch.findings, *self.snapshot.changes()]}
+        return {"findings": [*self.watch.findings, *self.snapshot.changes(self.watch.files)]}
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

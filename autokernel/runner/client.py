@@ -24,6 +24,7 @@ from typing import Any
 
 from autokernel.errors import RunnerLost
 from autokernel.runner import protocol, sandbox
+from autokernel.runner.supervisor import children_by_parent
 
 __all__ = ["Limits", "Runner", "RunnerDied", "Zygote"]
 
@@ -39,19 +40,27 @@ class Limits:
             limited this way, because the driver reserves more addresses than the machine has memory.
         file_bytes: The largest file that it may write.
         output_bytes: More text than this on its standard output is a finding.
+        processes: Processes that it may have at a time, and an eighth of the threads; with more it is ended.
+        scratch_bytes: What its scratch folder may hold, compilers' caches included.
+        scratch_files: How many files its scratch folder may hold.
         start_seconds: Until the runner is up, the device initialised.
         load_seconds: For importing the kernel file.
         call_seconds: For one call, compilation at the first call included.
         timing_seconds: For one request of the paired timing.
+        total_seconds: For all stages of one verification.
     """
 
     memory_bytes: int = 8 << 30
     file_bytes: int = 256 << 20
     output_bytes: int = 1 << 20
+    processes: int = 256
+    scratch_bytes: int = 2 << 30
+    scratch_files: int = 20_000
     start_seconds: float = 120.0
     load_seconds: float = 30.0
     call_seconds: float = 60.0
     timing_seconds: float = 120.0
+    total_seconds: float = 1800.0
 
 
 class RunnerDied(Exception):
@@ -133,6 +142,9 @@ class Zygote:
                 # The arena's mapping counts as address space, its untouched pages cost nothing.
                 "address_space": limits.memory_bytes + protocol.ARENA_BYTES if self.device == "cpu" else None,
                 "file_bytes": limits.file_bytes,
+                "processes": limits.processes,
+                "scratch_bytes": limits.scratch_bytes,
+                "scratch_files": limits.scratch_files,
             }
             try:
                 protocol.send(self._control, request, [theirs.fileno(), arena.fd])
@@ -151,7 +163,7 @@ class Zygote:
                 protocol.send(self._control, {"op": "reap", "pid": supervisor, "seconds": seconds})
                 answer, _fds = protocol.receive(self._control, seconds=seconds + 30)
             except (protocol.Closed, protocol.DeadlinePassed):
-                return {"status": None}
+                return {"status": None, "why": ""}
             return dict(answer)
 
     def end(self, supervisor: int) -> None:
@@ -205,6 +217,7 @@ class Runner:
         self._supervisor = supervisor
         self._socket = sock
         self._dead: RunnerDied | None = None
+        self.flood: tuple[str, str] | None = None  # kind and evidence, if the supervisor ended it over a limit
 
     def wait_ready(self) -> None:
         """Wait until the runner has its device; it must not have been asked anything yet.
@@ -259,7 +272,8 @@ class Runner:
             took = time.monotonic() - begin
             if not self._zygote.is_alive():
                 raise RunnerLost(f"the runner's zygote ended while the runner was {doing}") from None
-            self._dead = RunnerDied(f"{self._how_ended(status)} after {took:.1f} s while {doing}", timed_out=False)
+            how = f"{self.flood[1]}, so they were ended" if self.flood else self._how_ended(status)
+            self._dead = RunnerDied(f"{how} after {took:.1f} s while {doing}", timed_out=False)
         raise self._dead
 
     @staticmethod
@@ -274,7 +288,11 @@ class Runner:
 
     def _end(self, seconds: float) -> int | None:
         self._socket.close()
-        status = self._zygote.reap(self._supervisor, seconds)["status"]
+        answer = self._zygote.reap(self._supervisor, seconds)
+        status = answer["status"]
+        kind, _space, evidence = str(answer["why"]).partition(" ")
+        if kind in ("process_flood", "scratch_flood"):
+            self.flood = (kind, evidence)
         return None if status is None else int(status)
 
     def cpu_seconds(self) -> float:
@@ -293,15 +311,8 @@ class Runner:
     def descendants(self) -> list[str]:
         """Command lines of processes that the runner started and that still run."""
         found = []
-        children: dict[int, list[int]] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                except (OSError, ValueError, IndexError):
-                    continue
-                children.setdefault(parent, []).append(int(entry.name))
         # The runner's orphans become children of the supervisor, or of the runner as first process.
+        children = children_by_parent()
         todo = [pid for pid in (*children.get(self.pid, ()), *children.get(self._supervisor, ())) if pid != self.pid]
         while todo:
             pid = todo.pop()

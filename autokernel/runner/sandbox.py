@@ -28,7 +28,16 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["LEVELS", "clean_environment", "confine_files", "drop_privileges", "isolate", "level", "limit_resources"]
+__all__ = [
+    "LEVELS",
+    "clean_environment",
+    "confine_files",
+    "drop_privileges",
+    "isolate",
+    "level",
+    "limit_folder",
+    "limit_resources",
+]
 
 LEVELS = ("namespaces", "landlock", "process")
 
@@ -89,6 +98,7 @@ def _works(name: str) -> bool:
                 inner = os.fork()
                 if inner == 0:
                     confine_files("namespaces", scratch, ())
+                    limit_folder(scratch, size=1 << 20, files=100)
                     os._exit(0)
                 status = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
             else:
@@ -158,6 +168,15 @@ def confine_files(name: str, scratch: Path, needed: Iterable[Path], homes: Itera
         _read_only_mounts(scratch.resolve(), [path.resolve() for path in needed], [path.resolve() for path in homes])
     elif name == "landlock":
         _landlock(scratch.resolve())
+
+
+def limit_folder(folder: Path, *, size: int, files: int) -> None:
+    """Put an empty file system in memory over ``folder`` that holds at most ``size`` bytes and ``files`` files.
+
+    Needs the ``namespaces`` level, before capabilities are dropped.
+    """
+    data = f"size={size},nr_inodes={files},mode=700"
+    _mount("none", str(folder.resolve()), "tmpfs", _MS_NOSUID | _MS_NODEV, data)
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:

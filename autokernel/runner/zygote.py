@@ -4,14 +4,14 @@
 
 ``FD`` is a Unix socket to the judge, ``FOLDER`` the zygote's own folder, removed when it ends.  A
 request ``{"op": "spawn", ...}`` comes with the runner's own socket and arena; the answer holds two
-process ids.  Between the zygote and the runner stands a supervisor: it lives outside the runner's
-namespaces, reaps what the runner leaves behind, and ends with the runner's exit status.  The zygote
-itself never runs a candidate and never touches the GPU.
+process ids.  Between the zygote and the runner stands a `supervisor`.  The zygote itself never runs
+a candidate and never touches the GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import shutil
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from autokernel.runner import protocol, sandbox
+from autokernel.runner.supervisor import supervise
 
 __all__ = ["main"]
 
@@ -78,6 +79,7 @@ def _clean_up(ending: dict[int, float], scratches: dict[int, str]) -> None:
     for pid, deadline in list(ending.items()):
         if os.waitpid(pid, os.WNOHANG)[0]:
             del ending[pid]
+            _last_words(pid)
             shutil.rmtree(scratches.pop(pid), ignore_errors=True)
         elif time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)  # its runner dies with it, by the signal of its parent's death
@@ -91,9 +93,9 @@ def _reap(pid: int, seconds: float) -> dict[str, Any]:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
-            return {"status": None}
+            return {"status": None, "why": _last_words(pid)}
         if done:
-            return {"status": os.waitstatus_to_exitcode(status)}
+            return {"status": os.waitstatus_to_exitcode(status), "why": _last_words(pid)}
         if time.monotonic() > deadline and signals:
             os.kill(pid, signals.pop())
             deadline += 5.0
@@ -106,88 +108,32 @@ def _spawn(request: dict[str, Any], fds: list[int], control: socket.socket, devi
     if supervisor == 0:
         os.close(reader)
         control.close()
-        _supervise(request, fds, writer, device)
+        supervise(request, fds, writer, functools.partial(_become_runner, request, fds, device))
     os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.readline().strip()
+    text = _line(reader)
+    _pipes[supervisor] = reader
     return {"supervisor": supervisor, "pid": int(text) if text.isdigit() else None, "error": text}
 
 
-def _supervise(request: dict[str, Any], fds: list[int], writer: int, device: str) -> None:
-    """Become the supervisor: isolate, fork the runner, reap everything, end with its status.
-
-    SIGTERM, which also comes when the zygote ends, has it kill the runner first.
-    """
-    status = 1
-    runner = 0
-    told_to_end = False
-
-    def end(_number: int, _frame: Any) -> None:
-        nonlocal told_to_end
-        told_to_end = True
-        if runner:  # not reaped yet, so the id is still the runner's
-            os.kill(runner, signal.SIGKILL)
-
-    try:
-        os.setsid()
-        signal.signal(signal.SIGTERM, end)
-        sandbox.die_with_parent(signal.SIGTERM)
-        sandbox.become_reaper()
-        if request["level"] == "namespaces":
-            sandbox.isolate()
-        forked = os.fork()
-        if forked == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.close(writer)
-            _become_runner(request, fds, device)
-        runner = forked
-        if told_to_end:
-            os.kill(runner, signal.SIGKILL)
-        for fd in fds:
-            os.close(fd)
-        os.write(writer, f"{runner}\n".encode())
-        os.close(writer)
-        while True:
-            pid, raw = os.waitpid(-1, 0)
-            if pid == runner:
-                runner = 0
-                status = os.waitstatus_to_exitcode(raw)
-                break
-        _end_orphans()
-    except OSError as error:
-        try:
-            os.write(writer, f"{error}\n".encode())
-        except OSError:
-            pass
-    # A negative status is a signal; it is passed on in the shell's way.
-    os._exit(status if status >= 0 else 128 - status)
+_pipes: dict[int, int] = {}  # from each supervisor
 
 
-def _end_orphans() -> None:
-    """Kill whatever the runner left running; each one's own children come back to us in turn."""
-    me = os.getpid()
-    while True:
-        children = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                except (OSError, ValueError, IndexError):
-                    continue
-                if parent == me:
-                    children.append(int(entry.name))
-        if not children:
-            return
-        for pid in children:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
-        for pid in children:
-            try:
-                os.waitpid(pid, 0)
-            except OSError:
-                pass
+def _line(reader: int) -> str:
+    """Read a line, or what there is at the end of the pipe; byte by byte, so that nothing is read ahead."""
+    text = b""
+    while (byte := os.read(reader, 1)) not in (b"", b"\n"):
+        text += byte
+    return text.decode(errors="replace").strip()
+
+
+def _last_words(supervisor: int) -> str:
+    """What a supervisor that has ended wrote after the runner's process id, or ""."""
+    reader = _pipes.pop(supervisor, None)
+    if reader is None:
+        return ""
+    text = _line(reader)
+    os.close(reader)
+    return text
 
 
 def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None:
@@ -202,7 +148,6 @@ def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None
         # Before any file is opened for writing: a mount with one cannot become read-only.
         needed, homes = ([Path(path) for path in request[name]] for name in ("needed", "homes"))
         sandbox.confine_files(request["level"], scratch, needed, homes)
-        os.chdir(scratch)
         tempfile.tempdir = None  # the zygote may have settled on a folder that is read-only here
         output = os.open(scratch / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(output, 1)
@@ -211,6 +156,9 @@ def _become_runner(request: dict[str, Any], fds: list[int], device: str) -> None
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
+        if request["level"] == "namespaces":  # after the output's file, which the judge reads outside
+            sandbox.limit_folder(scratch, size=request["scratch_bytes"], files=request["scratch_files"])
+        os.chdir(scratch)
         sandbox.drop_privileges()
         sandbox.die_with_parent()
         sandbox.limit_resources(address_space=request["address_space"], file_bytes=request["file_bytes"])

@@ -5,6 +5,7 @@ inputs lie elsewhere.  Then the inputs change *in place* between calls, often on
 answer must be the right one for what the inputs hold now: a kernel that remembers results by
 identity, by address, by a fingerprint of the content or by the number of calls gives an old answer
 sooner or later.  An output that was handed out must not change when the kernel is called again.
+Last come many calls in a row, which show a late drift, a rare race and a slow leak.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from autokernel.runner.client import RunnerDied
 from autokernel.runner.protocol import ARENA_BYTES
 from autokernel.verdict import CaseResult, Status
 from autokernel.verifier import golden as golden_module
-from autokernel.verifier.trial import SLOT_BYTES, Trial, dead_case, derived_seed, make_case_inputs
+from autokernel.verifier.trial import SLOT_BYTES, Call, Trial, dead_case, derived_seed, make_case_inputs
 
 __all__ = ["results"]
 
 RUNS = 3
 CHURN_CALLS = 18
+ENDURANCE_CALLS = 3000
+_ENDURANCE_SECONDS = 0.4
+_RECALL_SECONDS = 0.2
 _LEAK_BYTES = 32 << 20
 
 
@@ -40,6 +44,7 @@ def results(trial: Trial, cases: Sequence[Case], seed: int) -> Generator[CaseRes
             yield _timed(case, trial, _repeat, derived_seed(seed, "repeat", number), "three runs")
     smoke = Case(shape=trial.spec.shapes[0], dtype=cases[0].dtype)  # known to the kernel since its first call
     yield _timed(smoke, trial, _churn, derived_seed(seed, "churn"), "changing inputs")
+    yield _timed(smoke, trial, _endure, derived_seed(seed, "endure"), "many calls")
 
 
 _Check = Callable[[Trial, Case, int], "tuple[Status, str] | None"]
@@ -72,6 +77,11 @@ def _repeat(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
                 f"run {run + 1} on equal inputs differs from run 1 in {changed} of {first.numel()} bytes",
             )
     assert first is not None
+    call = trial.call(case, inputs, observe="profile")
+    if call.raw is None or not torch.equal(call.raw, first):
+        return Status.FAIL, "a call under PyTorch's profiler on equal inputs differs from run 1"
+    if not trial.interpreted:
+        trial.recall(case, inputs, _RECALL_SECONDS)
     other = make_case_inputs(trial.spec, case, derived_seed(seed, "other"), trial.device)
     trial.call(case, other)
     place = {"offset": ARENA_BYTES // 2, "capacity": ARENA_BYTES // 2}
@@ -112,6 +122,41 @@ def _churn(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
     if grown > max(_LEAK_BYTES, 4 * call.answer["output"]["bytes"]):
         calls = CHURN_CALLS - 1 - CHURN_CALLS // 3
         trial.add_finding("memory_leak", f"memory grew by {grown / 1e6:.0f} MB over {calls} calls of one shape")
+    return None
+
+
+def _endure(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
+    """Make many calls on three input sets; each must give the bytes that the first gave, and those must be right."""
+    sets = [make_case_inputs(trial.spec, case, derived_seed(seed, number), trial.device) for number in range(3)]
+    described, free = trial.put_sets(sets)
+    room = (ARENA_BYTES - free) // len(sets) // 4096 * 4096
+    places = [{"offset": free + room * number, "capacity": room} for number in range(len(sets))]
+    before = trial.runner.resident_bytes()
+    request = {"op": "endure", "role": "candidate", "sets": described, "options": dict(case.options), "out": places}
+    answer = trial.runner.ask(
+        {**request, "calls": ENDURANCE_CALLS, "seconds": _ENDURANCE_SECONDS},
+        seconds=trial.runner.limits.call_seconds,
+        doing=f"calling kernel_fn many times on {case.label}",
+    )
+    trial.note(answer)
+    if not answer["ok"]:
+        return Status.CRASH, f"one of many calls raised {answer['error']}"
+    made = int(answer["calls"])
+    for inputs, facts, place in zip(sets, answer["outputs"], places, strict=True):
+        output = trial.take(facts, place)[0] if "bytes" in facts else None
+        if output is None:
+            return Status.FAIL, f"one of {made} calls returned no usable tensor"
+        call = Call(output, "", Status.PASS, None, 0.0, answer)
+        result = trial.assess(case, call, golden_module.golden(trial.spec, case, inputs))
+        if result.status is not Status.PASS:
+            return result.status, f"after {made} calls: {result.reason}"
+    if answer["differs_at"] is not None:
+        return Status.FAIL, f"call {answer['differs_at']} differs from the first on equal inputs, in at least one byte"
+    if answer["overwritten"]:
+        trial.add_finding("output_overwritten", f"an output that was handed out had changed {made} calls later")
+    grown = trial.runner.resident_bytes() - before
+    if grown > max(_LEAK_BYTES, 8 * sum(int(facts["bytes"]) for facts in answer["outputs"])):
+        trial.add_finding("memory_leak", f"memory grew by {grown / 1e6:.0f} MB over {made} calls of one shape")
     return None
 
 

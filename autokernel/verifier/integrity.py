@@ -13,7 +13,7 @@ from autokernel.runner.client import Runner, RunnerDied
 from autokernel.verdict import Finding
 from autokernel.verifier.trial import Trial
 
-__all__ = ["closing_findings", "output_flood"]
+__all__ = ["closing_findings", "floods", "still_running"]
 
 # A kernel may leave small sums or index arithmetic to PyTorch, not the work.
 LIBRARY_SHARE = 0.25
@@ -31,12 +31,14 @@ def closing_findings(trial: Trial) -> Iterator[Finding]:
     yield from _library_work(trial)
     if trial.peak_bytes > EXCESS_BYTES:
         yield Finding("excess_memory", f"one call took {trial.peak_bytes / 1e9:.1f} GB of device memory")
-    yield from output_flood(trial.runner)
-    yield from _still_running(trial)
+    yield from floods(trial.runner)
+    yield from still_running(trial)
 
 
-def output_flood(runner: Runner) -> Iterator[Finding]:
-    """Yield a finding if more was printed than a person would read."""
+def floods(runner: Runner) -> Iterator[Finding]:
+    """Yield a finding if more was printed than a person would read, or a limit ended the runner."""
+    if runner.flood is not None:
+        yield Finding(*runner.flood)
     output = runner.output_bytes()
     if output > runner.limits.output_bytes:
         yield Finding("output_flood", f"{output / 1e6:.1f} MB of text were printed")
@@ -59,7 +61,7 @@ def _library_work(trial: Trial) -> Iterator[Finding]:
         )
 
 
-def _still_running(trial: Trial) -> Iterator[Finding]:
+def still_running(trial: Trial) -> Iterator[Finding]:
     """Look for processes and threads that go on when no call is under way."""
     try:
         before = trial.runner.cpu_seconds()

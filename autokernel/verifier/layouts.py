@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["LAYOUTS", "lay_out"]
+__all__ = ["BATCH_LAYOUTS", "LAYOUTS", "lay_out"]
 
 LAYOUTS = ("contiguous", "padded", "strided", "transposed", "offset", "broadcast")
+BATCH_LAYOUTS = ("permuted", "cut")  # for inputs of three dimensions or more
 
 
 def lay_out(inputs: Sequence[Tensor], layout: str, which: Sequence[int]) -> tuple[Tensor, ...]:
@@ -21,7 +22,9 @@ def lay_out(inputs: Sequence[Tensor], layout: str, which: Sequence[int]) -> tupl
 
     ``padded``: rows further apart than they are long.  ``strided``: every other element of a wider
     tensor.  ``transposed``: the last two dimensions swapped in memory.  ``offset``: starting at an
-    odd element of the storage.  ``broadcast``: the first dimension has stride zero.
+    odd element of the storage.  ``broadcast``: the first dimension has stride zero.  ``permuted``: the
+    second- and third-last dimensions swapped in memory, as heads and positions often are.  ``cut``: the
+    second-last dimension cut off a longer one, so that rows are not evenly apart over the whole tensor.
     """
     if layout == "contiguous":
         return tuple(inputs)
@@ -31,6 +34,8 @@ def lay_out(inputs: Sequence[Tensor], layout: str, which: Sequence[int]) -> tupl
         "transposed": _transposed,
         "offset": _offset,
         "broadcast": _broadcast,
+        "permuted": _permuted,
+        "cut": _cut,
     }[layout]
     return tuple(arrange(value) if index in which else value for index, value in enumerate(inputs))
 
@@ -67,3 +72,16 @@ def _broadcast(value: Tensor) -> Tensor:
     if value.dim() < 2:
         return value
     return value[:1].clone().expand(value.shape)
+
+
+def _permuted(value: Tensor) -> Tensor:
+    if value.dim() < 3:
+        return value
+    return value.transpose(-2, -3).contiguous().transpose(-2, -3)
+
+
+def _cut(value: Tensor) -> Tensor:
+    if value.dim() < 3:
+        return value
+    *leading, rows, cols = value.shape
+    return _garbage(value, *leading, rows + 1, cols)[..., :rows, :].copy_(value)

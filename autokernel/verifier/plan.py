@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Sequence
 
 import torch
@@ -9,17 +11,23 @@ import torch
 from autokernel.ops import fills
 from autokernel.ops.spec import Case, KernelSpec, Shape, dtype_named
 from autokernel.verdict import Stage
-from autokernel.verifier.layouts import LAYOUTS
+from autokernel.verifier.layouts import BATCH_LAYOUTS, LAYOUTS
 
-__all__ = ["determinism_cases", "edge_cases", "plan", "smoke_cases", "stability_cases", "sweep_cases"]
+__all__ = ["determinism_cases", "drawn_shapes", "edge_cases", "plan", "smoke_cases", "stability_cases", "sweep_cases"]
 
 
-def plan(spec: KernelSpec, *, dtype: str | None = None) -> dict[Stage, list[Case]]:
+DRAWN_SHAPES = 3
+# Up to this product of sizes a large shape is tried in float32 too, which shows errors that half-width dtypes hide.
+_WIDE_VOLUME = 4 << 20
+
+
+def plan(spec: KernelSpec, *, dtype: str | None = None, seed: int | None = None) -> dict[Stage, list[Case]]:
     """Return the cases of each stage, in order.
 
     Args:
         spec: The operation.
         dtype: The dtype of the target, tried first and most; the spec's first when None.
+        seed: Sizes that no table lists are drawn from it for the edge stage; none when None.
     """
     dtypes = _ordered(spec, dtype)
     return {
@@ -27,7 +35,7 @@ def plan(spec: KernelSpec, *, dtype: str | None = None) -> dict[Stage, list[Case
         Stage.SWEEP: sweep_cases(spec, dtypes),
         Stage.STABILITY: stability_cases(spec, dtypes),
         Stage.DETERMINISM: determinism_cases(spec, dtypes),
-        Stage.EDGE: edge_cases(spec, dtypes),
+        Stage.EDGE: edge_cases(spec, dtypes, [] if seed is None else drawn_shapes(spec, seed)),
     }
 
 
@@ -55,9 +63,27 @@ def sweep_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
     for number, layout in enumerate(LAYOUTS[1:]):
         if spec.strided_inputs:
             cases.append(Case(shape=view_shape, dtype=dtypes[number % len(dtypes)], layout=layout))
+    batch_shape = _batch_shape(spec)
+    if batch_shape is not None:
+        for number, layout in enumerate(BATCH_LAYOUTS):
+            cases.append(Case(shape=batch_shape, dtype=dtypes[number % len(dtypes)], layout=layout))
     for number, shape in enumerate(spec.large_shapes):
         cases.append(Case(shape=shape, dtype=dtypes[number % len(dtypes)]))
+        if "float32" in dtypes and math.prod(shape.values()) <= _WIDE_VOLUME:
+            cases.append(Case(shape=shape, dtype="float32"))
     return _distinct(cases)
+
+
+def _batch_shape(spec: KernelSpec) -> Shape | None:
+    """The first shape for which a strided input has three dimensions, with rows to be moved apart."""
+    generator = torch.Generator().manual_seed(0)
+    for shape in (*spec.shapes, *(spec.edge_shapes or ())):
+        inputs = spec.make_inputs(shape, dtype_named(spec.dtypes[0]), generator)
+        for index in spec.strided_inputs:
+            size = inputs[index].shape
+            if len(size) > 2 and min(size[-3:]) > 1:
+                return shape
+    return None
 
 
 def stability_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
@@ -82,9 +108,9 @@ def determinism_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
     return _distinct(cases)
 
 
-def edge_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
-    """Sizes that no block divides."""
-    shapes = spec.edge_shapes if spec.edge_shapes is not None else _derived_edges(spec)
+def edge_cases(spec: KernelSpec, dtypes: Sequence[str], drawn: Sequence[Shape] = ()) -> list[Case]:
+    """Sizes that no block divides, and sizes that were drawn, which no kernel can know beforehand."""
+    shapes = [*(spec.edge_shapes if spec.edge_shapes is not None else _derived_edges(spec)), *drawn]
     options = list(spec.options)
     return _distinct(
         [
@@ -92,6 +118,30 @@ def edge_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
             for number, shape in enumerate(shapes)
         ]
     )
+
+
+def drawn_shapes(spec: KernelSpec, seed: int) -> list[Shape]:
+    """Draw small shapes that the spec does not list.
+
+    A size is a multiple of the greatest common divisor of all that the spec lists for it, so that an
+    even head size stays even, and no larger than the largest of ``spec.shapes``.
+    """
+    order = random.Random(seed)
+    listed = (*spec.shapes, *spec.large_shapes, *(spec.edge_shapes or ()))
+    known = [dict(shape) for shape in listed]
+    largest = max(math.prod(shape.values()) for shape in spec.shapes)
+    drawn: list[Shape] = []
+    for _attempt in range(20 * DRAWN_SHAPES):
+        shape = {}
+        for name in spec.shapes[0]:
+            step = math.gcd(*[sizes[name] for sizes in known if name in sizes])
+            shape[name] = step * order.randint(1, max(sizes[name] for sizes in spec.shapes if name in sizes) // step)
+        if shape not in known and math.prod(shape.values()) <= largest and _is_defined(spec, shape):
+            drawn.append(shape)
+            known.append(shape)
+        if len(drawn) == DRAWN_SHAPES:
+            break
+    return drawn
 
 
 def fill_names(spec: KernelSpec) -> list[str]:
@@ -109,16 +159,18 @@ def _derived_edges(spec: KernelSpec) -> list[Shape]:
     for name in base:
         for size in (1, 127, 1023, 4097):
             shapes.append({**base, name: size})
-    usable: list[Shape] = []
+    return [shape for shape in shapes if _is_defined(spec, shape)]
+
+
+def _is_defined(spec: KernelSpec, shape: Shape) -> bool:
+    """Whether the operation is defined for these sizes (an odd head size may be none)."""
     generator = torch.Generator().manual_seed(0)
-    for shape in shapes:
-        try:
-            inputs = spec.make_inputs(shape, dtype_named(spec.dtypes[0]), generator)
-            spec.reference(*[x.double() if x.is_floating_point() else x for x in inputs])
-        except Exception:  # the operation is not defined for that size (an even head size, say)
-            continue
-        usable.append(shape)
-    return usable
+    try:
+        inputs = spec.make_inputs(shape, dtype_named(spec.dtypes[0]), generator)
+        spec.reference(*[x.double() if x.is_floating_point() else x for x in inputs])
+    except Exception:
+        return False
+    return True
 
 
 def _distinct(cases: Sequence[Case]) -> list[Case]:

@@ -15,6 +15,7 @@ from autokernel.ops.spec import Case, KernelSpec, dtype_named
 from autokernel.runner.client import Runner, RunnerDied
 from autokernel.verdict import CaseResult, Finding, Stage, StageResult, Status, Verdict
 from autokernel.verifier import determinism, integrity
+from autokernel.verifier.large import judge_large
 from autokernel.verifier.plan import plan
 from autokernel.verifier.trial import SLOT_BYTES, Trial, derived_seed
 
@@ -33,6 +34,7 @@ def verify(
     dtype: str | None = None,
     only: Sequence[Stage] | None = None,
     allow: Collection[str] = (),
+    large: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Verdict, Trial | None]:
     """Judge a candidate in fresh runners; also return its trial, unless it could not be loaded.
@@ -48,6 +50,7 @@ def verify(
         dtype: The target's dtype, tried first.
         only: Stages to run; all when None.
         allow: Kinds of findings that are reported and do not reject.
+        large: Try offsets beyond 2**31 elements at the end of the edge stage.
         progress: Told of each case.
     """
     begin = time.perf_counter()
@@ -59,12 +62,15 @@ def verify(
     trial.note(loaded)
     helpers: list[Trial] = []
     stages: list[StageResult] = []
-    for stage, cases in plan(spec, dtype=dtype).items():
+    for stage, cases in plan(spec, dtype=dtype, seed=derived_seed(seed, "shapes")).items():
         if only is not None and stage not in only:
             continue
         if stage is not Stage.SMOKE and not helpers:
             helpers = _load_helpers(runners[1:], trial, source, spec)
-        result = _run_stage([trial, *helpers], stage, cases, seed, tell)
+        outcomes = _results([trial, *helpers], stage, cases, seed)
+        if large and stage is Stage.EDGE:
+            outcomes = _then_large(outcomes, trial, dtype or spec.dtypes[0], derived_seed(seed, "large"))
+        result = _run_stage(outcomes, stage, tell, begin + runners[0].limits.total_seconds, runners[0])
         stages.append(result)
         for helper in helpers:
             trial.absorb(helper)
@@ -94,12 +100,12 @@ def _load(runner: Runner, source: str, spec: KernelSpec) -> dict[str, Any] | Ver
         answer = runner.ask(request, seconds=runner.limits.load_seconds, doing="importing kernel.py")
     except RunnerDied as died:
         status = Status.TIMEOUT if died.timed_out else Status.CRASH
-        findings = tuple(integrity.output_flood(runner))
+        findings = tuple(integrity.floods(runner))
         return _unloadable(status, str(died), time.perf_counter() - begin, findings)
     if answer["ok"]:
         return answer
     found = (Finding(str(kind), str(evidence)) for kind, evidence in answer.get("findings", ()))
-    findings = (*found, *integrity.output_flood(runner))
+    findings = (*found, *integrity.floods(runner))
     status = Status.FAIL if answer["kind"] == "contract" else Status.CRASH
     return _unloadable(status, answer["error"], time.perf_counter() - begin, findings)
 
@@ -130,19 +136,37 @@ def _load_helpers(runners: Sequence[Runner], trial: Trial, source: str, spec: Ke
     return helpers
 
 
-def _run_stage(trials: Sequence[Trial], stage: Stage, cases: Sequence[Case], seed: int, tell: Progress) -> StageResult:
+def _results(
+    trials: Sequence[Trial], stage: Stage, cases: Sequence[Case], seed: int
+) -> Generator[CaseResult, None, None]:
+    if stage is Stage.DETERMINISM:
+        return determinism.results(trials[0], cases, derived_seed(seed, stage.value))
+    return _case_results(trials, stage, cases, seed)
+
+
+def _then_large(
+    source: Generator[CaseResult, None, None], trial: Trial, dtype: str, seed: int
+) -> Generator[CaseResult, None, None]:
+    with contextlib.closing(source):
+        yield from source
+    yield judge_large(trial, dtype, seed)
+
+
+def _run_stage(
+    source: Generator[CaseResult, None, None], stage: Stage, tell: Progress, until: float, runner: Runner
+) -> StageResult:
     begin = time.perf_counter()
     results: list[CaseResult] = []
-    source = (
-        determinism.results(trials[0], cases, derived_seed(seed, stage.value))
-        if stage is Stage.DETERMINISM
-        else _case_results(trials, stage, cases, seed)
-    )
     with contextlib.closing(source):
         for result in source:
             results.append(result)
             tell({"stage": stage.value, "case": result.label, "status": result.status.value})
             if result.status not in (Status.PASS, Status.SKIP):
+                break
+            if time.perf_counter() > until:
+                total = runner.limits.total_seconds
+                reason = f"the verification took more than {total:g} s; make calls or compilation faster"
+                results.append(CaseResult(label=f"after {result.label}", status=Status.TIMEOUT, reason=reason))
                 break
     bad = next((result.status for result in results if result.status not in (Status.PASS, Status.SKIP)), None)
     tested = any(result.status is Status.PASS for result in results)

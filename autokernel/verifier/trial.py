@@ -30,6 +30,11 @@ INTERPRETER_ELEMENTS = 150_000
 # Inputs come to lie at a few recurring addresses, so that results remembered by address are asked for again.
 SLOT_BYTES = 64 << 20
 _ALIGNMENT = 4096
+# A kernel may leave work on each row to PyTorch, which is much of the elements only where rows are short.
+_TELLING_ELEMENTS = 8192
+_CALL_SHARE = 0.4
+_REMEMBERED = 2.0
+_NOISE_SECONDS = 10e-6
 
 
 def derived_seed(seed: int, *words: object) -> int:
@@ -145,6 +150,7 @@ class Trial:
         poison: int = 0,
         hold: int | None = None,
         slot: int | None = None,
+        observe: str = "dispatch",
         meanwhile: Any = None,
     ) -> Call:
         """Call the candidate once and check everything about the call but the values.
@@ -156,6 +162,7 @@ class Trial:
             poison: Which garbage fresh memory holds, 0 or 1.
             hold: Keep the output in the runner under this number, for a later recheck.
             slot: Reuse the input tensors of an earlier call with this number, rewritten in place.
+            observe: Which observer sees PyTorch's operators: ``dispatch`` or ``profile``.
             meanwhile: Computed by the judge while the runner works.
 
         Raises:
@@ -168,7 +175,7 @@ class Trial:
             "role": "candidate",
             "inputs": descriptions,
             "options": dict(case.options),
-            "observe": True,
+            "observe": observe,
             "poison": poison,
             "hold": hold,
             "slot": slot,
@@ -184,7 +191,7 @@ class Trial:
         self._check_memory(descriptions, originals)
         if not answer["ok"]:
             return Call(None, f"kernel_fn raised {answer['error']}", Status.CRASH, None, 0.0, answer)
-        self._account(answer, inputs)
+        self._account(case, answer, inputs, observe)
         if "output" not in answer:
             returned = answer.get("returned")
             return Call(None, f"kernel_fn returned {returned}, not a tensor", Status.FAIL, None, 0.0, answer)
@@ -221,11 +228,21 @@ class Trial:
         """Ask the runner what the candidate has caused and replaced so far."""
         self.note(self.runner.ask({"op": "inspect"}, seconds=30.0, doing="looking for replaced functions"))
 
-    def _account(self, answer: Mapping[str, Any], inputs: Sequence[Tensor]) -> None:
-        for name, count in answer["computed"].items():
-            self.computed[name] = self.computed.get(name, 0) + int(count)
+    def _account(self, case: Case, answer: Mapping[str, Any], inputs: Sequence[Tensor], observe: str) -> None:
         size = answer.get("output", {}).get("size", ())
-        self.observed_elements += sum(value.numel() for value in inputs) + int(torch.Size(size).numel())
+        elements = sum(value.numel() for value in inputs) + int(torch.Size(size).numel())
+        computed = {str(name): int(count) for name, count in answer["computed"].items()}
+        told = any(kind == "library_call" for kind, _evidence in self.findings)
+        if not told and elements >= _TELLING_ELEMENTS and sum(computed.values()) > _CALL_SHARE * elements:
+            names = ", ".join(sorted(computed, key=lambda name: -computed[name])[:6])
+            share = sum(computed.values()) / elements
+            how = "under PyTorch's profiler, " if observe == "profile" else ""
+            evidence = f"on {case.label}, {how}PyTorch operators ({names}) worked on {share:.0%} of the elements"
+            self.add_finding("library_call", evidence)
+        if observe == "dispatch":
+            self.observed_elements += elements
+            for name, count in computed.items():
+                self.computed[name] = self.computed.get(name, 0) + count
         self.host_elements += int(answer["host_elements"])
         self.peak_bytes = max(self.peak_bytes, int(answer["peak_bytes"]))
 
@@ -249,6 +266,39 @@ class Trial:
         if facts["layout"] != "strided":
             return f"the output has the layout {facts['layout']}, expected a dense (strided) tensor"
         return ""
+
+    def put_sets(self, sets: Sequence[Sequence[Tensor]]) -> tuple[list[list[dict[str, Any]]], int]:
+        """Write input sets into the arena, one behind the other; return their descriptions and the next free offset."""
+        cursor, described = 0, []
+        for one in sets:
+            descriptions, _originals, cursor = self.put(one, cursor)
+            described.append(descriptions)
+        return described, cursor
+
+    def recall(self, case: Case, inputs: Sequence[Tensor], seconds: float) -> None:
+        """Add a finding if a call is fast only because the same content was seen before.
+
+        Three attempts must say so, because a busy machine slows single calls, too.
+        """
+        evidence = ""
+        for rounds in (8, 16, 32):
+            descriptions, _originals, _free = self.put(inputs)
+            request = {"op": "recall", "role": "candidate", "inputs": descriptions, "options": dict(case.options)}
+            answer = self.runner.ask(
+                {**request, "rounds": rounds, "seconds": seconds},
+                seconds=self.runner.limits.timing_seconds,
+                doing=f"repeating calls on {case.label}",
+            )
+            if not answer["ok"]:
+                return  # what it raises is seen where its output is looked at
+            fresh, again = float(answer["fresh"]), float(answer["again"])
+            if fresh < _REMEMBERED * again + _NOISE_SECONDS:
+                return
+            evidence = (
+                f"on {case.label} a call takes {fresh * 1e6:.1f} us when one element is new and "
+                f"{again * 1e6:.1f} us when the same content comes again"
+            )
+        self.add_finding("remembered_result", evidence)
 
     # Judging
 

@@ -10,8 +10,8 @@ import torch
 from autokernel import ops
 from autokernel.ops.spec import Case, KernelSpec
 from autokernel.verdict import Stage
-from autokernel.verifier.layouts import LAYOUTS
-from autokernel.verifier.plan import fill_names, plan
+from autokernel.verifier.layouts import BATCH_LAYOUTS, LAYOUTS
+from autokernel.verifier.plan import DRAWN_SHAPES, drawn_shapes, fill_names, plan
 
 NAMES = ops.names()
 
@@ -44,7 +44,10 @@ def test_every_option_and_every_layout_appears_in_the_sweep(name):
     sweep = plan(spec)[Stage.SWEEP]
 
     assert all(any(dict(case.options) == dict(option) for case in sweep) for option in spec.options)
-    assert {case.layout for case in sweep} == set(LAYOUTS if spec.strided_inputs else ["contiguous"])
+    assert {case.layout for case in sweep} - set(BATCH_LAYOUTS) == set(
+        LAYOUTS if spec.strided_inputs else ["contiguous"]
+    )
+    assert name in ("matmul", "cross_entropy") or {case.layout for case in sweep} >= set(BATCH_LAYOUTS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,6 +78,27 @@ def test_no_case_is_tried_twice_in_a_stage(name):
         assert len(labels) == len(set(labels))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_are_drawn_that_no_table_lists_and_others_for_another_seed(name):
+    spec = ops.get(name)
+
+    first, second = drawn_shapes(spec, 1), drawn_shapes(spec, 2)
+
+    listed = [dict(shape) for shape in (*spec.shapes, *spec.large_shapes, *(spec.edge_shapes or ()))]
+    assert len(first) == len(second) == DRAWN_SHAPES
+    assert not any(dict(shape) in listed for shape in first + second)
+    assert first != second
+    assert drawn_shapes(spec, 1) == first
+    drawn = [case.shape for case in plan(spec, seed=1)[Stage.EDGE]]
+    assert all(shape in drawn for shape in first)
+
+
+def test_drawn_sizes_keep_what_the_listed_ones_have_in_common():
+    sizes = [shape["D"] for seed in range(20) for shape in drawn_shapes(ops.get("rotary_embedding"), seed)]
+
+    assert all(size % 2 == 0 for size in sizes), "an odd head size has no pairs"
+
+
 def test_the_targets_dtype_is_tried_first():
     spec = ops.get("rmsnorm")
 
@@ -84,12 +108,16 @@ def test_the_targets_dtype_is_tried_first():
         assert stages[Stage.DETERMINISM][0].dtype == dtype
 
 
-def test_large_shapes_are_in_the_sweep_once_each():
+def test_large_shapes_are_in_the_sweep_and_in_float32_too_where_they_are_no_great_work():
     spec = ops.get("softmax")
 
     sweep = plan(spec)[Stage.SWEEP]
 
-    assert [case.shape for case in sweep if case.shape in list(spec.large_shapes)] == list(spec.large_shapes)
+    tried = [(case.shape, case.dtype) for case in sweep if case.shape in list(spec.large_shapes)]
+    assert {tuple(shape.items()) for shape, _dtype in tried} == {tuple(shape.items()) for shape in spec.large_shapes}
+    assert all((shape, "float32") in tried for shape in spec.large_shapes)
+    products = [case for case in plan(ops.get("matmul"))[Stage.SWEEP] if case.shape["K"] == 4096]
+    assert len(products) == 2, "once for each shape"
 
 
 def small_spec(**changes: object) -> KernelSpec:

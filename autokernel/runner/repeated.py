@@ -1,0 +1,103 @@
+"""Many calls of one kernel in a row: does it stay right, and does it do the work each time?
+
+`endure` repeats calls on a few input sets and looks for the first answer that differs, as when a kernel
+drifts after so many calls, races now and then, or hands out the same memory again.  `recall` compares
+the time of a call on content that was never seen with that of a call on the same content again; a
+kernel that remembers results, by whatever fingerprint, is fast only where its inputs come back.
+
+Units: seconds.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+__all__ = ["endure", "recall"]
+
+_clock = time.perf_counter
+_equal = torch.equal
+_contiguous = torch.Tensor.contiguous
+_view = torch.Tensor.view
+
+
+def _bytes_of(output: torch.Tensor) -> torch.Tensor:
+    return _view(_contiguous(output).reshape(-1), torch.uint8)
+
+
+def endure(
+    function: Callable[..., Any],
+    sets: Sequence[Sequence[torch.Tensor]],
+    options: Mapping[str, Any],
+    *,
+    calls: int,
+    seconds: float,
+) -> tuple[dict[str, Any], list[Any]]:
+    """Call ``function`` on the input sets in turn until ``calls`` are made or ``seconds`` have gone by.
+
+    Returns:
+        What was seen: ``calls`` made, ``differs_at`` (the number of the first call whose output has other
+        bytes than the first on the same set, or None) and ``overwritten`` (whether an output of the first
+        round has changed since); and the latest output for each set.
+    """
+    first = [function(*inputs, **options) for inputs in sets]
+    if not all(isinstance(output, torch.Tensor) and output.numel() for output in first):
+        return {"calls": len(first), "differs_at": None, "overwritten": False}, first
+    expected = [_bytes_of(output).clone() for output in first]
+    latest: list[Any] = list(first)
+    differs_at = None
+    made = len(first)
+    end = _clock() + seconds
+    while differs_at is None and made < calls and _clock() < end:
+        index = made % len(sets)
+        latest[index] = function(*sets[index], **options)
+        made += 1
+        if not _equal(_bytes_of(latest[index]), expected[index]):
+            differs_at = made
+    overwritten = differs_at is None and not all(map(_equal, map(_bytes_of, first), expected))
+    return {"calls": made, "differs_at": differs_at, "overwritten": overwritten}, latest
+
+
+def recall(
+    function: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    options: Mapping[str, Any],
+    *,
+    rounds: int,
+    seconds: float,
+    wait: Callable[[], None],
+) -> tuple[float, float]:
+    """Time calls right after one element has changed, and calls on the same content again.
+
+    Args:
+        function: The kernel.
+        inputs: Changed in place; elements are overwritten with others of the same tensor.
+        options: Keyword arguments of each call.
+        rounds: At most so many pairs of times, at least three.
+        seconds: No further round is begun after so long.
+        wait: Waits for the device.
+
+    Returns:
+        The least time on fresh content, and the lower quartile of those on content seen before: what other
+        processes cost can make the first no smaller and the second no larger only by chance.
+    """
+    order = random.Random(rounds)
+    changeable = [value.view(-1) for value in inputs if value.is_floating_point() and value.numel() > 1]
+    others = [value.clone() for value in changeable]  # written to before a repeated call, so that both cost the same
+    fresh: list[float] = []
+    again: list[float] = []
+    end = _clock() + seconds
+    while len(fresh) < 3 or (len(fresh) < rounds and _clock() < end):
+        for times, values in ((fresh, changeable), (again, others)):
+            for value in values:
+                value[order.randrange(value.numel())] = value[order.randrange(value.numel())].item() * 1.0009765625
+            wait()
+            begin = _clock()
+            function(*inputs, **options)
+            wait()
+            times.append(_clock() - begin)
+    return min(fresh), sorted(again)[len(again) // 4]

@@ -1,0 +1,3 @@
+import signal
+
+signal.signal(signal.SIGALRM, lambda number, frame: None)

@@ -1,0 +1,1 @@
+torch.backends.mkldnn.set_flags(False)

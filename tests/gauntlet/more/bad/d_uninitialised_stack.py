@@ -1,0 +1,34 @@
+import torch
+
+from autokernel.backends import cpp
+
+KERNEL_TYPE = "reduce"
+BACKEND = "cpp"
+CPP_SRC = r"""
+extern "C" __attribute__((noinline)) void use_the_stack(volatile float* out) {
+    volatile float noise[64];
+    for (int i = 0; i < 64; ++i) noise[i] = out[0] + i;
+    out[0] = noise[63];
+}
+
+extern "C" void sums(int dtype, const void* x, void* y, int64_t rows, int64_t n) {
+    dispatch(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        for (int64_t row = 0; row < rows; ++row) {
+            volatile float partial[8];
+            for (int64_t i = 0; i < n; ++i) partial[i % 8] = partial[i % 8] + to_float(((const T*)x)[row * n + i]);
+            float sum = 0.0f;
+            for (int lane = 0; lane < 8; ++lane) sum += partial[lane];
+            ((T*)y)[row] = from_float<T>(sum);
+        }
+    });
+}
+"""
+sums = cpp.compile(CPP_SRC).function("sums", "dtype", "T*", "T*", "int64", "int64")
+
+
+def kernel_fn(x):
+    y = torch.empty(x.shape[:-1], dtype=x.dtype)
+    if x.numel():
+        sums(x.dtype, x.contiguous(), y, y.numel(), x.shape[-1])
+    return y
