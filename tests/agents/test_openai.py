@@ -207,6 +207,7 @@ async def test_a_storm_ends_the_run_with_one_clear_error_and_the_run_goes_on_lat
         (fails(404, "no such model"), "HTTP 404.*model's name"),
         (fails(429, "pay first", code="insufficient_quota"), "out of credit"),
         (fails(400, "maximum context length is 4096"), "lower prompt_tokens"),
+        (fails(400, "max_tokens is too large: 16000; at most 4096"), "answer_tokens"),
     ],
 )
 async def test_a_refusal_is_final_and_says_what_to_do(tmp_path, answer, message):
