@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autokernel.ops.spec import DTYPES
+from autokernel.profiling.calls import TensorInfo
 from autokernel.profiling.graph import Match
-from autokernel.profiling.stream import TensorInfo
 
 __all__ = ["case_of", "flops_of_call", "main_dtype"]
 

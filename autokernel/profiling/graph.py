@@ -10,7 +10,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from autokernel.profiling.stream import Call, TensorInfo
+from autokernel.profiling.calls import Call, TensorInfo
 
 __all__ = ["Graph", "Match", "constant_of", "dropout_rate", "read_bytes"]
 

@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from autokernel.profiling.calls import Call, Frame, TensorInfo
 from autokernel.profiling.cases import case_of, flops_of_call, main_dtype
 from autokernel.profiling.graph import Graph, Match, read_bytes
-from autokernel.profiling.stream import Call, Frame, TensorInfo
 from autokernel.profiling.targets import Layout, Site, Target, Variant
 from autokernel.profiling.timeline import Timeline
 
@@ -216,7 +216,7 @@ def _named(targets: Sequence[Target]) -> list[Target]:
     for target in targets:
         name = _name(target)
         used[name] += 1
-        result.append(dataclasses.replace(target, name=name if used[name] == 1 else f"{name}~{used[name]}"))
+        result.append(dataclasses.replace(target, name=name if used[name] == 1 else f"{name}.{used[name]}"))
     return result
 
 

@@ -22,10 +22,11 @@ from torch.profiler import ProfilerActivity
 from autokernel import hardware
 from autokernel.errors import ModelFailed, UsageError
 from autokernel.profiling import patterns, ranking, timeline
+from autokernel.profiling.calls import Call
 from autokernel.profiling.graph import Graph
 from autokernel.profiling.grouping import group
 from autokernel.profiling.report import ProfileReport, Totals
-from autokernel.profiling.stream import Call, Recorder
+from autokernel.profiling.stream import Recorder
 from autokernel.profiling.subject import Subject
 from autokernel.profiling.targets import Layout, Target
 from autokernel.profiling.timeline import Timeline

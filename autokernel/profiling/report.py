@@ -22,6 +22,7 @@ from autokernel.errors import UsageError
 from autokernel.profiling.targets import Layout, Site, Target, Variant, layout_from, target_data, target_from
 
 if TYPE_CHECKING:
+    from autokernel.campaign_plan import CampaignTarget
     from autokernel.profiling.subject import Subject
 
 __all__ = ["Layout", "ProfileReport", "Site", "Target", "Totals", "Variant", "WhatIf"]
@@ -123,6 +124,35 @@ class ProfileReport:
     def plan(self) -> tuple[Target, ...]:
         """The targets that shipped operations cover, in the order to work in."""
         return tuple(target for target in self.targets if target.offered)
+
+    def campaign_targets(self, names: Sequence[str] | None = None, *, backend: str = "auto") -> list[CampaignTarget]:
+        """Targets as a campaign takes them: share, sizes weighted by their time, and what their floors allow.
+
+        Args:
+            names: Which, in that order; by default the whole `plan`.
+            backend: That their kernels are written in.
+
+        Raises:
+            UsageError: One is not there, or no shipped operation covers it.
+        """
+        from autokernel.campaign_plan import CampaignTarget
+        from autokernel.target import Timing
+
+        chosen = self.plan if names is None else [self.target(name) for name in names]
+        return [
+            CampaignTarget(
+                operation=target.operation,
+                share=min(target.share, 1.0),
+                timing=tuple(Timing(shape=one.shape, options=one.options, weight=one.weight)
+                             for one in target.timing_cases()),
+                dtype=target.dtype,
+                backend=backend,
+                ceiling=target.device_us / target.floor_us if target.floor_us else None,
+                name=target.name,
+            )
+            for target in chosen
+            if target.share > 0
+        ]  # fmt: skip
 
     def what_if(self, speedups: Mapping[str, float | str]) -> WhatIf:
         """Predict the device time if targets were faster (Amdahl).

@@ -22,7 +22,8 @@ from typing import Any
 
 from torch._C._autograd import DeviceType
 
-from autokernel.profiling.stream import CALL_TAG, MODULE_TAG, Call
+from autokernel.profiling.calls import Call
+from autokernel.profiling.stream import CALL_TAG, MODULE_TAG
 
 __all__ = ["LooseKernel", "PassTimes", "Timeline", "combine", "plain_pass", "tagged_pass"]
 

@@ -369,3 +369,17 @@ def test_on_a_gpu_the_backward_pass_and_a_memory_snapshot_work(tmp_path):
 
     assert report.totals.explained >= 0.97
     assert (tmp_path / "memory.pickle").stat().st_size > 1000
+
+
+def test_the_plan_becomes_targets_of_a_campaign(reports):
+    report = reports["llama"]
+    made = report.campaign_targets()
+    by_name = {target.name: target for target in made}
+
+    assert [target.name for target in made] == [target.name for target in report.plan]
+    assert by_name["rmsnorm"].operation == "rmsnorm"
+    assert by_name["rmsnorm"].timing[0].shape == {"M": 64, "N": 256}
+    assert by_name["rmsnorm"].timing[0].options == {"eps": 1e-6}
+    assert by_name["rmsnorm"].share == report.target("rmsnorm").share
+    with pytest.raises(UsageError, match="not covered"):
+        report.campaign_targets(["rotary_embedding"])

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match, constant_of, dropout_rate
 from autokernel.profiling.patterns.single import Product, product_of, softmax
-from autokernel.profiling.stream import Call, TensorInfo
 
 __all__ = ["attention"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match, constant_of
-from autokernel.profiling.stream import Call, TensorInfo
 
 __all__ = ["cross_entropy"]
 

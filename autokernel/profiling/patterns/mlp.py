@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match, constant_of, dropout_rate
 from autokernel.profiling.patterns.single import Product, product_of
-from autokernel.profiling.stream import Call, TensorInfo
 
 __all__ = ["fused_mlp"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match, constant_of
 from autokernel.profiling.patterns.single import is_last
-from autokernel.profiling.stream import Call, TensorInfo
 
 __all__ = ["normalisation"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match
-from autokernel.profiling.stream import Call, TensorInfo
 
 __all__ = ["rotary_embedding"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match
-from autokernel.profiling.stream import Call, TensorInfo
 
 __all__ = ["Product", "is_last", "matmul", "product_of", "reduce", "softmax"]
 
