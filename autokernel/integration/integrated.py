@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from autokernel import ops
 from autokernel.errors import UsageError
 from autokernel.integration.evidence import RULES
 from autokernel.integration.kernels import Kernel, find_kernels
@@ -56,9 +57,9 @@ def integrate(
     _refuse(model, admit)
     found = find_kernels(kernels, verify=verify, unverified=unverified, device=_device(model))
     for kernel in found:
-        if kernel.operation not in FIXED_SIZES:
+        if kernel.operation not in FIXED_SIZES or kernel.spec is not ops.get(kernel.operation):
             raise UsageError(
-                f"{kernel.name} computes {kernel.operation!r}, which has no known place in a model; "
+                f"{kernel.name} computes {kernel.operation!r}, an operation without a known place in a model; "
                 f"placed are: {', '.join(FIXED_SIZES)}"
             )
     integration = Integration(model, found, admit)

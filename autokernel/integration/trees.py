@@ -18,6 +18,9 @@ from autokernel.errors import UsageError
 __all__ = ["Call", "as_call", "clone", "leaves", "mapped"]
 
 
+_DEEPEST = 12
+
+
 class Call(NamedTuple):
     """The arguments of one call of a model."""
 
@@ -45,22 +48,27 @@ def as_call(inputs: Any) -> Call:
     )
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every tensor and number in a nested value, with its path such as ``.logits`` or ``[0]["k"]``."""
+def leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Every tensor and number in a nested value, with its path such as ``.logits`` or ``[0]['k']``.
+
+    Not deeper than twelve levels, because plain objects may hold each other.
+    """
+    if depth > _DEEPEST:
+        return
     if isinstance(value, (Tensor, bool, int, float)):
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from leaves(item, f"{path}[{key!r}]")
+            yield from leaves(item, f"{path}[{key!r}]", depth + 1)
     elif isinstance(value, (list, tuple)):
         names = getattr(value, "_fields", None)
         for index, item in enumerate(value):
-            yield from leaves(item, f"{path}.{names[index]}" if names else f"{path}[{index}]")
+            yield from leaves(item, f"{path}.{names[index]}" if names else f"{path}[{index}]", depth + 1)
     elif value is not None and not isinstance(value, (str, bytes, type)):
-        yield from _attributes(value, path)
+        yield from _attributes(value, path, depth)
 
 
-def _attributes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _attributes(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     """The leaves in a dataclass or another plain object; caches of language models are such."""
     if dataclasses.is_dataclass(value):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -68,7 +76,7 @@ def _attributes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         named = dict(getattr(value, "__dict__", {}))
     for name, item in named.items():
         if isinstance(item, (Tensor, Mapping, list, tuple)) or dataclasses.is_dataclass(item):
-            yield from leaves(item, f"{path}.{name}")
+            yield from leaves(item, f"{path}.{name}", depth + 1)
 
 
 def clone(value: Any) -> Any:

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from autokernel import statistics
 from autokernel.integration.integrated import Integration
-from autokernel.integration.trees import Call, clone
+from autokernel.integration.trees import Call, clone, leaves
 from autokernel.measurement import Ratio
 
 __all__ = ["ModelTiming", "TimedModel", "time_model"]
@@ -75,10 +76,33 @@ class ModelTiming:
 class _Contestant:
     name: str
     call: Callable[[], Any]
+    inputs: _Inputs
     plain: bool
     repeats: int = 1
     wall: list[float] = dataclasses.field(default_factory=list)
     device: list[float] = dataclasses.field(default_factory=list)
+
+
+class _Inputs:
+    """One contestant's own copy of the inputs, put back before each sample if the model changes them."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = clone(call)
+        self._pairs = [
+            (old, new)
+            for (_path, old), (_same, new) in zip(leaves(tuple(call)), leaves(tuple(self.call)), strict=True)
+            if isinstance(old, Tensor)
+        ]
+        self.changed = False
+
+    def look(self) -> None:
+        """Find out whether a call has changed them."""
+        self.changed = any(not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in self._pairs)
+
+    def reset(self) -> None:
+        if self.changed:
+            for old, new in self._pairs:
+                new.copy_(old)
 
 
 def time_model(
@@ -97,38 +121,41 @@ def time_model(
     notes: list[str] = []
     contestants = []
     with torch.no_grad():
-        for name, plain, make in _makers(integration.model, call, compiled, graphs and gpu):
+        for name, plain, make in _makers(integration.model, compiled, graphs and gpu):
+            inputs = _Inputs(call)
             with _as(integration, plain):
                 try:
-                    run = make()
+                    run = make(inputs)
                     run()
-                    contestants.append(_Contestant(name, run, plain, repeats=_repeats(run, gpu)))
+                    inputs.look()
+                    repeats = 1 if inputs.changed else _repeats(run, gpu)
+                    contestants.append(_Contestant(name, run, inputs, plain, repeats=repeats))
                 except Exception as error:
                     notes.append(f"{name}: not timed: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
         rounds = _sample(integration, contestants, gpu, seconds)
     return _summary(contestants, rounds, notes)
 
 
-Maker = tuple[str, bool, Callable[[], Callable[[], Any]]]
+Maker = tuple[str, bool, Callable[[_Inputs], Callable[[], Any]]]
 
 
-def _makers(model: nn.Module, call: Call, compiled: bool | str, graphs: bool) -> Iterator[Maker]:
+def _makers(model: nn.Module, compiled: bool | str, graphs: bool) -> Iterator[Maker]:
     """Name, whether it is the plain model, and how the contestant's call is made."""
     for plain in (True, False):
-        yield ("original" if plain else "integrated"), plain, lambda: _bound(model, call)
+        yield ("original" if plain else "integrated"), plain, functools.partial(_bound, model)
     if compiled:
         backend = compiled if isinstance(compiled, str) else "inductor"
         for plain in (True, False):
             name = "compiled" if plain else "compiled integrated"
-            yield name, plain, lambda: _bound(torch.compile(model, backend=backend), call)
+            yield name, plain, lambda inputs: _bound(torch.compile(model, backend=backend), inputs)
     if graphs:
         for plain in (True, False):
-            yield ("graph" if plain else "graph integrated"), plain, lambda: _graph(_bound(model, call))
+            yield ("graph" if plain else "graph integrated"), plain, lambda inputs: _graph(_bound(model, inputs))
 
 
-def _bound(model: Callable[..., Any], call: Call) -> Callable[[], Any]:
-    copied = clone(call)
-    return lambda: model(*copied.args, **copied.kwargs)
+def _bound(model: Callable[..., Any], inputs: _Inputs) -> Callable[[], Any]:
+    args, kwargs = inputs.call
+    return lambda: model(*args, **kwargs)
 
 
 def _graph(run: Callable[[], Any]) -> Callable[[], Any]:
@@ -182,6 +209,7 @@ def _sample(integration: Integration, contestants: list[_Contestant], gpu: bool,
 
 
 def _take(one: _Contestant, gpu: bool) -> None:
+    one.inputs.reset()
     _wait(gpu)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if gpu else []
     begin = time.perf_counter()

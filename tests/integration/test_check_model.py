@@ -116,9 +116,10 @@ def test_in_place_changes_of_inputs_and_modes_are_kept_apart():
     x = torch.randn(4, 16)
     before = x.clone()
     fast = ak.integrate(Doubling().train(), [starter("layernorm")], (x,), unverified=True)
-    check = ak.check_model(fast, (x,), timed=False)
+    check = ak.check_model(fast, (x,), seconds=0.2)
 
     assert check.ok, check.reason
+    assert set(check.timing.models) == {"original", "integrated"}
     assert torch.equal(x, before)
     assert fast.training and fast.drop.training
     paths = [output.path for output in check.inputs[0].outputs]
@@ -293,3 +294,20 @@ def test_a_variant_that_the_plain_model_refuses_counts_as_not_tested():
     assert "four rows" in check.inputs[1].untested
     with pytest.raises(UsageError, match="inputs: the plain model fails"):
         ak.check_model(fast, (x[:2],), timed=False)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_device_times_and_cuda_graphs_stand_beside_wall_times():
+    from autokernel import starters
+
+    ids = models.ids(4, 64).cuda()
+    model = models.llama().cuda().half()
+    kernels = [starters.source(one, "triton") for one in ("rmsnorm", "fused_mlp", "flash_attention")]
+    fast = ak.integrate(model, kernels, (ids,), unverified=True)
+    check = ak.check_model(fast, (ids,), seconds=1.0)
+
+    assert check.ok, check.reason
+    assert check.inputs[0].kernel_calls == 5 + 2 + 2
+    assert set(check.timing.models) == {"original", "integrated", "graph", "graph integrated"}, check.timing.notes
+    assert set(check.timing.device_speedups) == {"integrated over original", "graph integrated over graph"}
+    assert all(one.device_us > 0 for one in check.timing.models.values())
