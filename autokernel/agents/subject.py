@@ -35,7 +35,7 @@ class Subject:
         reference: The text of the operation's reference in PyTorch, or "" if it cannot be had.
         device: The device in words, with its peaks; "" if it is not there.
         architecture: The manual's name of it, or "".
-        bound: ``memory`` or ``compute``; "" if unknown.
+        bound: ``memory`` or ``compute``, of the first timing case; "" if unknown.
         cases: One line for each timing case: sizes, FLOP, bytes, floor.
     """
 
@@ -59,16 +59,22 @@ def subject_of(target: Target) -> Subject:
     device = _device(target)
     line = None if device is None else _roofline(device)
     costs = [_cost(spec, case.shape, target.dtype) for case in target.timing]
-    bound = ""
-    if line is not None and costs and all(costs[0]):
-        bound = line.bound(costs[0][0] or 0.0, costs[0][1] or 0.0, target.dtype)
     return Subject(
         reference=_source(spec.reference),
         device=_in_words(device, line, target.dtype),
         architecture="" if device is None else architecture(device.arch),
-        bound=bound,
+        bound=_bound(costs[0], line, target.dtype),
         cases=tuple(_case(case, cost, line, target.dtype) for case, cost in zip(target.timing, costs, strict=True)),
     )
+
+
+def _bound(cost: tuple[float | None, float | None], line: Roofline | None, dtype: str) -> str:
+    """What bounds a call; unknown without a roofline or a cost, and where it would be memory but a cache holds all."""
+    flops, moved = cost
+    if line is None or not flops or not moved:
+        return ""
+    bound = line.bound(flops, moved, dtype)
+    return "" if bound == "memory" and line.in_cache(moved) else bound
 
 
 def _device(target: Target) -> Device | None:
@@ -102,7 +108,7 @@ def _case(case: Any, cost: tuple[float | None, float | None], line: Roofline | N
     words += [] if flops is None else [f"{flops / 1e6:.6g} MFLOP"]
     words += [] if moved is None else [f"{moved / 1e6:.6g} MB at the least"]
     if line is not None and flops is not None and moved is not None:
-        if line.in_cache(moved):
+        if line.in_cache(moved) and line.bound(flops, moved, dtype) == "memory":
             words.append("fits into the last-level cache, so no floor by bandwidth")
         else:
             words.append(f"floor {line.floor_us(flops, moved, dtype):.4g} us")

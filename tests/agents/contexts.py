@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def context_of(
     experiments: list[Experiment] | None = None,
     records: dict[int, dict[str, Any]] | None = None,
     diffs: dict[int, str] | None = None,
+    shapes: Sequence[Mapping[str, int]] = (),
     **fields: Any,
 ) -> Context:
     """The context after some experiments, of which the first is the baseline and the best."""
@@ -40,7 +42,7 @@ def context_of(
     target = Target(
         reference=operation, operation=operation, tag="run", backend=backend, device=device,
         dtype=spec.usual_dtype(gpu=device != "cpu"),
-        timing=tuple(Timing(shape=shape) for shape in (spec.timing_shapes or spec.shapes)[:4]),
+        timing=tuple(Timing(shape=shape) for shape in (shapes or spec.timing_shapes)[:4]),
     )  # fmt: skip
     values: dict[str, Any] = {
         "folder": folder, "target": target, "description": spec.description, "signature": spec.signature,
