@@ -12,6 +12,7 @@ are offsets into the arena, in bytes.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import ctypes
 import functools
 import os
@@ -210,7 +211,7 @@ class _Runner:
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call a kernel once on fresh inputs, under observation, and hand back its output's bytes.
 
-        ``observe`` names the observer: ``dispatch`` or ``profile``, see `autokernel.runner.recorder`.
+        ``observe`` names the observer: ``dispatch`` or ``profile`` (see `autokernel.runner.recorder`), or ``nobody``.
         """
         from autokernel.runner import recorder as observers
 
@@ -226,12 +227,12 @@ class _Runner:
         threads = _thread_count()
         begin = _clock()
         with self.watch.blaming():
+            call = functools.partial(function, *inputs, **request["options"])
             if request["observe"] == "profile":
-                call = functools.partial(function, *inputs, **request["options"])
                 output, recorder.computed = observers.operators(call)
             else:
-                with recorder:
-                    output = function(*inputs, **request["options"])
+                with recorder if request["observe"] == "dispatch" else contextlib.nullcontext():
+                    output = call()
         self._synchronize()
         seconds = _clock() - begin
         peak = self._peak_since(memory)
