@@ -20,8 +20,8 @@ _MOST_CONSTANT = 4096  # elements of a constant tensor that is written into the 
 
 _HEAD = '''"""{title}: the module {path} of a model, captured from one of its calls.
 
-Inputs are the module's arguments, then its parameters and buffers.  The sizes are those of the call; the
-operators were traced with these, so no other sizes are tried.
+Inputs are the module's arguments, then its parameters and buffers.  Sizes and dtype are those of the call;
+the operators were traced with these, so no others are tried.
 """
 
 import torch
@@ -37,7 +37,7 @@ def cast(x, dtype, like):
         return x.to(dtype)
     if x.dtype == torch.float64 or like.dtype == torch.float64:
         return x.double()
-    return x.to(like.dtype if dtype == {main} else dtype)
+    return x.to(dtype)
 '''
 
 _TAIL = """
@@ -101,18 +101,19 @@ def write(
     if main is None:
         raise UsageError(f"the module {path!r} has no floating-point input or parameter, so it is no operation")
     first = names[next(i for i, one in enumerate(tensors) if one.is_floating_point())]
-    text = _HEAD.format(title=title, path=path, main=main)
+    dtype = str(main).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise UsageError(f"the module {path!r} computes in {dtype}; an operation has {', '.join(DTYPES)}")
+    text = _HEAD.format(title=title, path=path)
     for name, traced in (("reference", reference), ("baseline", baseline)):
         text += "\n\n" + _function(name, traced, names, first)
-    dtype = str(main).removeprefix("torch.")
-    usual = [dtype, *(one for one in DTYPES if one != dtype)] if dtype in DTYPES else list(DTYPES)
     return text + _TAIL.format(
         title=title,
         path=path,
         names=", ".join(names),
         inputs="\n".join(f"        {_drawn(one)}," for one in tensors),
         shape={f"N{place}": size for place, size in enumerate(output.shape)} or {"N0": 1},
-        dtypes=tuple(usual),
+        dtypes=(dtype,),
         flops=_flops(baseline),
     )
 

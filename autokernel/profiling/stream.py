@@ -94,6 +94,8 @@ class Recorder(TorchDispatchMode):
         handles = []
         try:
             for path, module in model.named_modules():
+                if isinstance(module, torch.jit.ScriptModule):
+                    continue  # it takes no hooks; its operators count as those of the module around it
                 enter = functools.partial(self._enter, path)
                 handles.append(module.register_forward_pre_hook(enter, prepend=True))
                 handles.append(module.register_forward_hook(self._leave, always_call=True))

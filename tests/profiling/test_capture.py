@@ -68,10 +68,10 @@ def test_a_half_precision_module_keeps_its_casts_and_has_an_exact_reference(tmp_
     wide = x.double()
     exact = wide / torch.sqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) * weight.double()
 
-    assert spec.dtypes[0] == "bfloat16"
+    assert spec.dtypes == ("bfloat16",)
     torch.testing.assert_close(spec.reference(wide, weight.double()), exact)
     assert spec.baseline(x, weight).dtype == torch.bfloat16
-    assert spec.baseline(x.half(), weight.half()).dtype == torch.float16
+    torch.testing.assert_close(spec.baseline(x, weight), model.layers[0].mlp_norm(x) * weight, rtol=0.02, atol=0.02)
 
 
 def test_integer_inputs_stay_in_the_range_that_was_seen(tmp_path):
@@ -92,6 +92,13 @@ class Unusual(nn.Module):
 
     def forward(self, x):
         return functional.relu(self.drop(x)) + self.table[: x.shape[-1]]
+
+
+def test_a_module_in_double_precision_is_refused(tmp_path):
+    captured = report_of(nn.Linear(4, 4).double(), torch.randn(2, 4, dtype=torch.float64))
+
+    with pytest.raises(UsageError, match="computes in float64"):
+        captured.capture("", tmp_path / "spec.py")
 
 
 @pytest.mark.parametrize(

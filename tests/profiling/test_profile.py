@@ -329,6 +329,14 @@ def test_a_compiled_model_is_refused():
         quick(torch.compile(nn.Linear(2, 2)), torch.randn(2, 2))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_operators_of_a_scripted_part_count_as_those_of_the_module_around_it():
+    inner = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.Softmax(dim=-1)))
+    report = quick(nn.Sequential(nn.Linear(8, 8), inner), torch.randn(2, 8))
+
+    assert {"matmul", "softmax"} <= {target.operation for target in report.targets}
+
+
 def test_the_trace_holds_the_modules_and_the_calls(tmp_path):
     quick(bert.Bert(layers=1), bert.example_inputs(length=8), trace=tmp_path / "trace.json")
     names = {event.get("name", "") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
