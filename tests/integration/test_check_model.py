@@ -85,6 +85,22 @@ def test_a_kernel_that_goes_wrong_later_fails_the_check_and_is_to_blame():
 
 
 @needs_compiler
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 1 + 1e-5), (torch.bfloat16, 1.06)])
+def test_a_small_error_in_every_product_fails_in_the_models_own_dtype(dtype, factor):
+    ids = models.ids()
+    model = models.llama().to(dtype)
+    fast = ak.integrate(model, [starter("matmul"), starter("rmsnorm")], (ids,), unverified=True)
+    (matmul,) = (one for one in integration_of(fast).kernels if one.operation == "matmul")
+    right = matmul.function
+    object.__setattr__(matmul, "function", lambda A, B: right(A, B) * factor)
+    check = ak.check_model(fast, (ids,), timed=False)
+
+    assert not check.ok
+    assert check.blame.kernels == (matmul.name,)
+    assert check.blame.rest_passes
+
+
+@needs_compiler
 def test_a_check_in_which_no_kernel_ran_does_not_pass():
     class Masked(nn.Module):
         def forward(self, q):
