@@ -63,9 +63,9 @@ def test_the_step_line_follows_what_was_kept(tmp_path):
 
 
 def test_bars_are_the_intervals(tmp_path):
-    bars = trace(SpeedupChart(record_run(tmp_path / "run")), "kept")["error_y"]
+    bars = trace(SpeedupChart(record_run(tmp_path / "run")), "95 % interval, kept")
 
-    assert (bars["array"], bars["arrayminus"]) == ([pytest.approx(0.01)], [pytest.approx(0.01)])
+    assert (bars["x"], bars["y"]) == ([1, 1, None], [pytest.approx(1.29), pytest.approx(1.31), None])
 
 
 def test_baselines_and_the_roofline_limit_are_drawn(tmp_path):

@@ -5,7 +5,7 @@ Everything comes from the run folder's records.  *Not tested* is shown as such, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autokernel.experiment import Experiment
@@ -200,7 +200,7 @@ def cost(experiment: Experiment, record: Mapping[str, Any]) -> Node:
     return node("section", node("h4", "Cost"), node("div", *parts, class_="ak-row ak-facts"), aria_label="Cost")
 
 
-def _table(head: Node, rows: list[Node], label: str) -> Node:
+def _table(head: Node, rows: Sequence[Node], label: str) -> Node:
     """A table that scrolls where it is wider than the page."""
     table = node("table", node("thead", head), node("tbody", *rows), class_="ak-table")
     return node("div", table, class_="ak-scroll", tabindex=0, role="group", aria_label=label)
