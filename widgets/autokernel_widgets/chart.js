@@ -102,10 +102,9 @@ function render({ model, el }) {
   function shapes() {
     const point = points().get(model.get("selected"));
     const own = model.get("figure").layout?.shapes ?? [];
-    const log = (axis, value) => (model.get("figure").layout?.[axis]?.type === "log" ? Math.log10(value) : value);
     return !point ? own : [...own, {
       type: "circle", xref: "x", yref: point.yaxis ?? "y", xsizemode: "pixel", ysizemode: "pixel",
-      xanchor: log("xaxis", point.x), yanchor: log("yaxis", point.y), x0: -9, x1: 9, y0: -9, y1: 9,
+      xanchor: point.x, yanchor: point.y, x0: -9, x1: 9, y0: -9, y1: 9,
       line: { width: 2, color: "$ink" },
     }];
   }
