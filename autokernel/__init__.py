@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autokernel.campaign import Campaign as Campaign
-    from autokernel.campaign import targets_of as targets_of
     from autokernel.campaign_plan import CampaignTarget as CampaignTarget
     from autokernel.errors import AutokernelError as AutokernelError
     from autokernel.evaluator import Evaluation as Evaluation
@@ -59,7 +58,6 @@ _HOMES = {
     "Timing": "target",
     "TimingCase": "ops.spec",
     "Verdict": "verdict",
-    "targets_of": "campaign",
     "check_model": "integration",
     "integrate": "integration",
     "profile": "profiling",

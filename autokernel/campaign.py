@@ -16,7 +16,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autokernel import files, results
 from autokernel.agents.protocol import Agent
@@ -30,14 +30,9 @@ from autokernel.policy import PolicySettings
 from autokernel.runfolder import RunFolder
 from autokernel.scheduler import Choice, SchedulerSettings, Standing, choose, model_speedup
 from autokernel.session import Session
-from autokernel.target import Timing
 
-if TYPE_CHECKING:
-    from autokernel.profiling.report import ProfileReport
+__all__ = ["Campaign", "CampaignSummary"]
 
-__all__ = ["Campaign", "CampaignSummary", "targets_of"]
-
-_MOST_SIZES = 4  # each costs the time of a measurement in every experiment
 _FINISHING = {"exhausted": "the agent has nothing more to try", "near_peak": "its best kernel is near the floor"}
 
 
@@ -311,48 +306,6 @@ class Campaign:
 
 def _made(experiments: Sequence[Experiment]) -> list[Experiment]:
     return [one for one in experiments if one.decision in ("keep", "revert")]
-
-
-def targets_of(report: ProfileReport, *, most: int | None = None, least_share: float = 0.01) -> list[CampaignTarget]:
-    """The targets of a profile that shipped operations cover, with the sizes that the model uses.
-
-    A target's share is that of the calls which the operation covers; its ceiling follows from their
-    floors where all are known and bind.  It is timed on its four sizes with the most time.
-
-    Args:
-        report: The profile.
-        most: Take so many, those that offer most; all when None.
-        least_share: Leave out what takes less than this fraction of the model's device time.
-
-    Raises:
-        UsageError: No target is left.
-    """
-    found = []
-    for target in report.plan:
-        dtype = next(one.dtype for one in target.variants if one.covered)
-        covered = [one for one in target.variants if one.covered and one.dtype == dtype]
-        device_us = sum(one.device_us for one in covered)
-        floors = [one.floor_us if one.floor_is_bound else None for one in covered]
-        share = device_us / report.totals.device_us if report.totals.device_us else 0.0
-        if share < max(least_share, 1e-9):
-            continue
-        weightiest = sorted(covered, key=lambda one: -one.device_us)[:_MOST_SIZES]
-        timing = tuple(
-            Timing(shape=dict(one.shape or {}), options=dict(one.options), weight=one.device_us) for one in weightiest
-        )
-        floor_us = sum(one for one in floors if one is not None) if None not in floors else 0.0
-        ceiling = device_us / floor_us if floor_us else None
-        found.append(
-            CampaignTarget(
-                operation=target.operation, share=min(1.0, share), timing=timing, dtype=dtype, ceiling=ceiling
-            )
-        )
-    if not found:
-        raise UsageError(
-            f"the profile of {report.model} has no target with {100 * least_share:g} % of the time or more that a "
-            "shipped operation covers; write a spec for what it lists (docs/adding-an-operation.md)"
-        )
-    return found[:most]
 
 
 class _Budget:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autokernel as ak
-from autokernel.campaign import Campaign, targets_of
+from autokernel.campaign import Campaign
 from autokernel.campaign_plan import CampaignTarget
 from autokernel.errors import RunBusy, RunDamaged, RunnerLost, UsageError
 from autokernel.scheduler import SchedulerSettings
@@ -205,8 +205,8 @@ def report():
 
 
 def test_the_targets_of_a_profile_have_the_models_own_sizes_options_and_shares(report):
-    targets = targets_of(report, least_share=0.0)
-    by_operation = {target.operation: target for target in targets}
+    targets = report.campaign_targets(least_share=0.0)
+    by_operation = {target.operation: target for target in reversed(targets)}
     norm = by_operation["rmsnorm"]
 
     assert {"rmsnorm", "matmul", "flash_attention", "fused_mlp"} <= set(by_operation)
@@ -217,18 +217,18 @@ def test_the_targets_of_a_profile_have_the_models_own_sizes_options_and_shares(r
 
 
 def test_a_campaign_is_made_from_a_profile(report, tmp_path):
-    targets = targets_of(report, most=2, least_share=0.0)
+    targets = report.campaign_targets(most=2, least_share=0.0)
 
     campaign = Campaign.create(targets, model=report.model, root=tmp_path, device="cpu")
 
     assert campaign.plan.model == "Llama"
-    assert [run.target.operation for run in campaign.runs.values()] == [target.operation for target in targets]
+    assert list(campaign.runs) == [target.name for target in targets]
     assert [run.target.timing for run in campaign.runs.values()] == [target.timing for target in targets]
 
 
 def test_a_profile_without_a_target_that_is_covered_says_what_to_do(report):
     with pytest.raises(UsageError, match="write a spec for what it lists"):
-        targets_of(report, least_share=1.0)
+        report.campaign_targets(least_share=1.0)
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])

@@ -125,34 +125,31 @@ class ProfileReport:
         """The targets that shipped operations cover, in the order to work in."""
         return tuple(target for target in self.targets if target.offered)
 
-    def campaign_targets(self, names: Sequence[str] | None = None, *, backend: str = "auto") -> list[CampaignTarget]:
+    def campaign_targets(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        most: int | None = None,
+        least_share: float = 0.01,
+        backend: str = "auto",
+    ) -> list[CampaignTarget]:
         """Targets as a campaign takes them: share, sizes weighted by their time, and what their floors allow.
 
+        A share is that of the calls which the operation covers, in the dtype with most time.  A target is
+        timed on its four sizes with most time; its ceiling is known where the floors of all sizes bind.
+
         Args:
-            names: Which, in that order; by default the whole `plan`.
+            names: Which, in that order; by default the `plan`.
+            most: Of the plan, take so many.
+            least_share: Of the plan, leave out what takes less than this fraction of the device time.
             backend: That their kernels are written in.
 
         Raises:
-            UsageError: One is not there, or no shipped operation covers it.
+            UsageError: One is not there, or no shipped operation covers it, or none is left.
         """
-        from autokernel.campaign_plan import CampaignTarget
-        from autokernel.target import Timing
+        from autokernel.profiling.planning import campaign_targets
 
-        chosen = self.plan if names is None else [self.target(name) for name in names]
-        return [
-            CampaignTarget(
-                operation=target.operation,
-                share=min(target.share, 1.0),
-                timing=tuple(Timing(shape=one.shape, options=one.options, weight=one.weight)
-                             for one in target.timing_cases()),
-                dtype=target.dtype,
-                backend=backend,
-                ceiling=target.device_us / target.floor_us if target.floor_us else None,
-                name=target.name,
-            )
-            for target in chosen
-            if target.share > 0
-        ]  # fmt: skip
+        return campaign_targets(self, names, most=most, least_share=least_share, backend=backend)
 
     def what_if(self, speedups: Mapping[str, float | str]) -> WhatIf:
         """Predict the device time if targets were faster (Amdahl).
