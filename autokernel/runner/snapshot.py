@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import operator
 import os
 import signal
 import sys
@@ -24,11 +25,27 @@ __all__ = ["Snapshot"]
 
 _WATCHED_ROOTS = frozenset(
     ("autokernel", "torch", "triton", "numpy")
-    + ("builtins", "sys", "gc", "time", "ctypes", "inspect", "threading", "_thread", "os", "io", "functools")
+    + (
+        "builtins",
+        "sys",
+        "gc",
+        "time",
+        "ctypes",
+        "inspect",
+        "threading",
+        "_thread",
+        "os",
+        "io",
+        "functools",
+        "operator",
+    )
     + ("json", "socket", "struct", "mmap", "contextlib", "math", "random", "statistics", "traceback")
 )
 # These replace functions of their own in the normal course of things.
 _VOLATILE = ("torch._dynamo", "torch._inductor", "torch.fx", "torch._functorch", "triton.knobs")
+_is = operator.is_
+_TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
+_COMPILERS = tuple(_TORCH + name + os.sep for name in ("_dynamo", "_inductor", "_functorch", "fx"))
 _SIGNALS = tuple(sorted(signal.valid_signals()))
 _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch's number of threads", torch.get_num_threads),
@@ -68,8 +85,6 @@ class _Owner:
         self.name = name
         self.owner = owner
         self._kept = dict(vars(owner))  # keeps every id unique
-        self._names = list(self._kept)
-        self._ids = list(map(id, self._kept.values()))
 
     def functions(self) -> list[types.FunctionType]:
         values = [
@@ -79,22 +94,31 @@ class _Owner:
 
     def changes(self) -> list[tuple[str, str]]:
         now = vars(self.owner)
-        if len(now) == len(self._ids) and list(map(id, now.values())) == self._ids and list(now) == self._names:
+        if len(now) == len(self._kept) and all(map(_is, now.values(), self._kept.values())):
             return []
         before, after = _callables(self._kept), _callables(dict(now))
         found = [
             ("patched_function", f"{self.name}.{attribute} was replaced or removed by the candidate")
             for attribute, identity in before.items()
-            if after.get(attribute) != identity
+            if after.get(attribute) != identity and not _is_dynamos(now.get(attribute))
         ]
         new = after.keys() - before.keys()
         for attribute in sorted(new & _shadowed(self.owner)) if new else ():
-            found.append(("patched_function", f"{self.name}.{attribute} was hidden behind another by the candidate"))
+            if not _is_dynamos(now[attribute]):
+                found.append(
+                    ("patched_function", f"{self.name}.{attribute} was hidden behind another by the candidate")
+                )
         if self.name.startswith("autokernel"):
             for attribute, value in self._kept.items():
                 if isinstance(value, types.ModuleType) and now.get(attribute) is not value:
                     found.append(("patched_function", f"the module {self.name}.{attribute} was replaced"))
         return found
+
+
+def _is_dynamos(value: Any) -> bool:
+    """Whether a function stands in for another because ``torch.compile`` put it there, which it does to optimizers."""
+    value = getattr(value, "__func__", value) if type(value) in (staticmethod, classmethod) else value
+    return type(value) is types.FunctionType and value.__code__.co_filename.startswith(_COMPILERS)
 
 
 def _shadowed(owner: Any) -> set[str]:
