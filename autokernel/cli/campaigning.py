@@ -146,12 +146,11 @@ def _profiled(
     file: Path, most: int | None, dtype: str | None, backend: str, model: str
 ) -> tuple[str, list[CampaignTarget]]:
     """The model's name and the targets of a profile, in another dtype or backend if that is asked for."""
-    from autokernel.campaign import targets_of
     from autokernel.profiling import ProfileReport
 
     report = ProfileReport.load(file)
-    found = targets_of(report, most=most)
-    return model or report.model, [dataclasses.replace(one, backend=backend, dtype=dtype or one.dtype) for one in found]
+    found = report.campaign_targets(most=most, backend=backend)
+    return model or report.model, [dataclasses.replace(one, dtype=dtype or one.dtype) for one in found]
 
 
 def _find(name: str, root: Path) -> Campaign:

@@ -31,7 +31,7 @@ def campaign_targets(
 ) -> list[CampaignTarget]:
     """The targets of a profile as a campaign takes them; see `ProfileReport.campaign_targets`."""
     if names is not None:
-        chosen = [_made(report, _offered(report.target(name)), backend) for name in names]
+        chosen: Sequence[CampaignTarget | None] = [_made(report, _offered(report.target(name)), backend) for name in names]
     else:
         made = [_made(report, target, backend) for target in report.plan]
         chosen = [one for one in made if one is not None and one.share >= least_share][:most]
