@@ -30,12 +30,10 @@ def campaign_targets(
     backend: str = "auto",
 ) -> list[CampaignTarget]:
     """The targets of a profile as a campaign takes them; see `ProfileReport.campaign_targets`."""
-    if names is not None:
-        chosen: Sequence[CampaignTarget | None] = [_made(report, _offered(report.target(name)), backend) for name in names]
-    else:
-        made = [_made(report, target, backend) for target in report.plan]
-        chosen = [one for one in made if one is not None and one.share >= least_share][:most]
-    found = [one for one in chosen if one is not None]
+    targets = report.plan if names is None else [_offered(report.target(name)) for name in names]
+    found = [one for target in targets if (one := _made(report, target, backend)) is not None]
+    if names is None:
+        found = [one for one in found if one.share >= least_share][:most]
     if not found:
         raise UsageError(
             f"the profile of {report.model} has no target with {100 * least_share:g} % of the time or more that a "
