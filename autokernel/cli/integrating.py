@@ -82,7 +82,8 @@ def check_model(
     timed: Annotated[bool, typer.Option("--time/--no-time", help="Time the model.")] = True,
     compile: Annotated[bool, typer.Option("--compile", help="Time torch.compile of both models too.")] = False,
     share: Annotated[
-        list[str] | None, typer.Option(help="Part of the model's time, such as rmsnorm=0.2; repeatable.")
+        list[str] | None,
+        typer.Option(help="Part of the model's time, such as rmsnorm=0.2 or rmsnorm=0.2:3.1; repeatable."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="What the timing may take.")] = 5.0,
     device: DeviceOption = "auto",
@@ -149,17 +150,20 @@ def _kernel_path(name: str, root: Path) -> Path:
     return Path(name)
 
 
-def _shares(texts: list[str] | None) -> dict[str, float] | None:
-    """Read ``rmsnorm=0.2`` texts."""
+def _shares(texts: list[str] | None) -> dict[str, float | tuple[float, float]] | None:
+    """Read ``rmsnorm=0.2`` (a share) and ``rmsnorm=0.2:3.1`` (share and speedup)."""
     if not texts:
         return None
-    shares = {}
+    shares: dict[str, float | tuple[float, float]] = {}
     for text in texts:
         name, _equals, value = text.partition("=")
+        share, colon, speedup = value.partition(":")
         try:
-            shares[name] = float(value)
+            shares[name] = (float(share), float(speedup)) if colon else float(share)
         except ValueError:
-            raise UsageError(f"cannot read the share {text!r}; write OPERATION=FRACTION, such as rmsnorm=0.2") from None
+            raise UsageError(
+                f"cannot read the share {text!r}; write OPERATION=FRACTION or OPERATION=FRACTION:SPEEDUP"
+            ) from None
     return shares
 
 

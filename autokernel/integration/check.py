@@ -30,6 +30,9 @@ from autokernel.integration.walltime import ModelTiming, time_model
 __all__ = ["InputCheck", "ModelCheck", "amdahl", "check_model"]
 
 
+Shares = Mapping[str, float | tuple[float, float]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputCheck:
     """One input set.
@@ -91,7 +94,7 @@ def check_model(
     timed: bool = True,
     compiled: bool | str = False,
     graphs: bool = True,
-    shares: Mapping[str, float] | None = None,
+    shares: Shares | None = None,
     seconds: float = 5.0,
     seed: int = 0,
     memory_bytes: float | None = None,
@@ -107,7 +110,8 @@ def check_model(
         timed: Time the model on the first set.
         compiled: Time ``torch.compile`` of both models too; a string names its backend.
         graphs: On a GPU, time CUDA graphs of both models too.
-        shares: Share of the plain model's time by operation, 0 to 1, for a prediction by Amdahl's law.
+        shares: Share of the plain model's time by operation, 0 to 1, for a prediction by Amdahl's law; see
+            `amdahl`.
         seconds: What the timing may take.
         seed: Of the random numbers that the model draws.
         memory_bytes: What the copy in higher precision may take; half of what is free when None.
@@ -142,23 +146,37 @@ def check_model(
     )  # fmt: skip
 
 
-def amdahl(integration: Integration, shares: Mapping[str, float]) -> float:
-    """The speedup of the whole if each operation becomes as much faster as its kernel's run measured.
+def amdahl(integration: Integration, shares: Shares) -> float:
+    """The speedup of the whole if each operation becomes as much faster as its kernel.
+
+    Args:
+        integration: Of the model.
+        shares: By operation: its share, for the speedup over PyTorch that the kernel's run measured; or
+            share and speedup, where the model runs something else than PyTorch's own operator.
 
     Source: G. Amdahl, AFIPS Conference Proceedings 30, 1967: ``1 / (1 - sum p + sum p / s)``.
 
     Raises:
         UsageError: Shares are no parts of a whole, or a kernel's speedup is not known.
     """
-    if any(share < 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
+    parts = {
+        name: one if isinstance(one, tuple) else (one, _measured(integration, name)) for name, one in shares.items()
+    }
+    fractions = [share for share, _speedup in parts.values()]
+    if any(share < 0 for share in fractions) or sum(fractions) > 1 + 1e-9:
         raise UsageError(f"the shares {dict(shares)!r} are no parts of a whole; give fractions whose sum is at most 1")
-    left = 1.0
-    for operation, share in shares.items():
-        ratios = [one.speedup for one in integration.kernels if one.operation == operation]
-        if not ratios or ratios[0] is None:
-            raise UsageError(f"no measured speedup of a {operation} kernel, so none can be predicted; give its run")
-        left -= share * (1 - 1 / ratios[0].value)
-    return 1 / left
+    if any(speedup <= 0 for _share, speedup in parts.values()):
+        raise UsageError(f"a speedup in {dict(shares)!r} is not above 0")
+    return 1 / (1 - sum(share - share / speedup for share, speedup in parts.values()))
+
+
+def _measured(integration: Integration, operation: str) -> float:
+    ratios = [one.speedup for one in integration.kernels if one.operation == operation]
+    if not ratios or ratios[0] is None:
+        raise UsageError(
+            f"no measured speedup of a {operation} kernel, so none can be predicted; give its run, or (share, speedup)"
+        )
+    return ratios[0].value
 
 
 @contextlib.contextmanager

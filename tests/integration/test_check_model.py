@@ -185,8 +185,11 @@ def test_a_prediction_by_amdahls_law_stands_beside_the_measured_speedup():
     object.__setattr__(integration.kernels[0], "speedup", Ratio(2.0, 1.9, 2.1))
 
     assert amdahl(integration, {"layernorm": 0.5}) == pytest.approx(1 / (0.5 + 0.25))
+    assert amdahl(integration, {"layernorm": (0.5, 4.0)}) == pytest.approx(1 / (0.5 + 0.125))
     with pytest.raises(UsageError, match="no parts of a whole"):
         amdahl(integration, {"layernorm": 1.5})
+    with pytest.raises(UsageError, match="not above 0"):
+        amdahl(integration, {"layernorm": (0.5, 0.0)})
 
 
 def test_check_model_wants_a_model_with_kernels():

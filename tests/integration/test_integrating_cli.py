@@ -36,6 +36,7 @@ def folder(tmp_path):
 def test_check_model_passes_a_right_kernel_and_says_so(folder):
     done = autokernel(
         "check-model", "net.py:net", "--kernel", "kernel.py", "--unverified", "--seconds", "0.2", "--device", "cpu",
+        "--share", "rmsnorm=0.5:2",
         cwd=folder,
     )  # fmt: skip
 
@@ -50,6 +51,7 @@ def test_check_model_passes_a_right_kernel_and_says_so(folder):
     ):
         assert words in done.stdout, done.stdout
     assert "integrated over original (wall time)" in done.stdout
+    assert "predicted by Amdahl's law from the shares: 1.333x" in done.stdout
 
 
 @needs_compiler
