@@ -30,21 +30,23 @@ def main(words: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
     gpu = detect(args.device).is_gpu
-    backends = args.backend or (["cuda", "triton"] if gpu else ["cpp", "triton"])
-    for backend in backends:
+    wanted: set[str] = set()
+    for backend in args.backend or (["cuda", "triton"] if gpu else ["cpp", "triton"]):
         for operation in args.operation or ops.names():
-            if backend not in starters.backends(operation) or args.report:
+            if backend not in starters.backends(operation):
                 continue
             starter = live(starters.source(operation, backend), backend)
-            done = {row["key"] for row in judging.read_rows(rows_file) if not (args.retry and _is_accepted(row))}
             found = sample(mutants(operation, backend, starter), args.sample, args.seed)
+            wanted |= {one.key for one in found}
+            done = {row["key"] for row in judging.read_rows(rows_file) if not (args.retry and _is_accepted(row))}
             chosen = [one for one in found if one.key not in done]
-            if chosen and not _late(begin, args.minutes):
+            if chosen and not args.report and not _late(begin, args.minutes):
                 _judge(starter, chosen, rows_file, begin, args)
-    rows = judging.read_rows(rows_file)
+    rows = [row for row in judging.read_rows(rows_file) if row["key"] in wanted]
     if not rows:
-        print(f"{rows_file} holds no mutants yet; run without --report", file=sys.stderr)
+        print(f"{rows_file} holds none of these mutants yet; run without --report", file=sys.stderr)
         return 2
+    print(f"{len(rows)} of the {len(wanted)} mutants asked for are judged.\n")
     (args.out / "mutants.json").write_text(json.dumps(report.summary(rows), indent=1))
     print(report.tables(rows))
     return 0
@@ -88,7 +90,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=None, help="begin no mutant after so many minutes")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "autokernel-mutants")
     parser.add_argument("--retry", action="store_true", help="judge those again that were accepted")
-    parser.add_argument("--report", action="store_true", help="judge nothing; count what the folder holds")
+    parser.add_argument("--report", action="store_true", help="judge nothing; count those that were asked for")
     return parser.parse_args(words)
 
 

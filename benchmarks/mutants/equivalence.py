@@ -127,7 +127,7 @@ class Equivalence:
                 if call.raw is not None and right.raw is not None and torch.equal(call.raw, right.raw):
                     continue
                 changed += 1
-                ratio, right_ratio = self._errors(trial, number, call, right)
+                ratio, right_ratio = self._errors(trial, case, number, call, right)
                 if ratio >= worst:
                     worst, of_starter, label = ratio, right_ratio, case.label
         return Difference(len(self._cases), changed, worst, of_starter, label)
@@ -145,8 +145,14 @@ class Equivalence:
             trial = self._load(runner, self.source)
             count, volume = _INTERPRETED if trial.interpreted else _COMPILED
             wanted = broad_cases(self.spec, count=count, volume=volume) if self._wanted is None else self._wanted
-            self._cases = [case for case in wanted if not trial.not_testable(case)]
-            self._right = [self._call(trial, case, number) for number, case in enumerate(self._cases)]
+            for case in wanted:
+                if trial.not_testable(case):
+                    continue
+                number = len(self._cases)
+                call = self._call(trial, case, number)
+                if math.isfinite(self._errors(trial, case, number, call)[0]):  # else not defined for these sizes
+                    self._cases.append(case)
+                    self._right.append(call)
 
     def _inputs(self, case: Case, number: int) -> tuple[torch.Tensor, ...]:
         return make_case_inputs(self.spec, case, derived_seed(SEED, number), self.device)
@@ -154,9 +160,8 @@ class Equivalence:
     def _call(self, trial: Trial, case: Case, number: int) -> Call:
         return trial.call(case, self._inputs(case, number), poison=number % 2)
 
-    def _errors(self, trial: Trial, number: int, *calls: Call) -> list[float]:
+    def _errors(self, trial: Trial, case: Case, number: int, *calls: Call) -> list[float]:
         """The largest error of each call as a multiple of the bound; infinite where there is no output."""
-        case = self._cases[number]
         expected = golden.golden(self.spec, case, self._inputs(case, number))
         ratios = [trial.assess(case, call, expected).error_over_bound for call in calls]
         return [math.inf if ratio is None else ratio for ratio in ratios]
