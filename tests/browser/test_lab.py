@@ -95,7 +95,9 @@ def test_the_workbench_is_readable_in_both_themes_and_its_text_runs_nothing(
     page = notebook.page
     page.set_viewport_size({"width": 1280, "height": 2600})
     notebook.wait(lambda: points(notebook) == 5, "not every experiment was drawn")
-    assert page.locator(".ak-chart .shapelayer circle, .ak-chart .shapelayer path").count() >= 3  # PyTorch, two rings
+    assert (
+        page.locator(".ak-chart .shapelayer circle, .ak-chart .shapelayer path").count() >= 2
+    )  # PyTorch, and the ring
     assert "roofline limit (3.00×)" in page.locator(".ak-chart").first.inner_text()
     assert HOSTILE.partition(" ")[0] in page.locator(".ak-history").inner_text()  # as text
     assert "<script>alert(3)</script>" in page.locator(".ak-trace").inner_text()

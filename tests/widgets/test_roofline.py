@@ -37,6 +37,8 @@ def test_kept_waiting_and_selected_experiments_are_drawn(tmp_path):
     assert drawn() == [0, 1, 4]
     widget.selected = 2
     assert drawn() == [0, 1, 2, 4]
+    (ring,) = [one for one in widget.figure["data"] if one["name"] == "selected"]
+    assert ring["y"] == [pytest.approx(1 / 260)]
 
 
 def test_the_floor_stands_over_each_case(tmp_path):

@@ -102,7 +102,8 @@ function render({ model, el }) {
   function shapes() {
     const point = points().get(model.get("selected"));
     const own = model.get("figure").layout?.shapes ?? [];
-    return !point ? own : [...own, {
+    // On logarithmic axes plotly places shapes of a fixed size wrongly; there the figure has its own ring.
+    return !point || model.get("figure").layout.xaxis.type === "log" ? own : [...own, {
       type: "circle", xref: "x", yref: point.yaxis ?? "y", xsizemode: "pixel", ysizemode: "pixel",
       xanchor: point.x, yanchor: point.y, x0: -9, x1: 9, y0: -9, y1: 9,
       line: { width: 2, color: "$ink" },

@@ -104,6 +104,8 @@ class Roofline(Chart):
             group = [(one, place) for one in shown if outcome_of(one) is outcome for place in places[one.number]]
             if group:
                 traces.append(_points(group, outcome))
+        if places.get(self.selected):
+            traces.append(_ring(places[self.selected]))
         _limit_axes(layout, everywhere, whole=bool(roof))
         return {"data": traces, "layout": layout}
 
@@ -185,6 +187,15 @@ def _points(group: Sequence[tuple[Experiment, Place]], outcome: Any) -> dict[str
         "customdata": [one.number for one, _ in group], "hovertext": [_words(one, place) for one, place in group],
         "hoverinfo": "text",
         "marker": outcome.marker(11),
+    }  # fmt: skip
+
+
+def _ring(places: Sequence[Place]) -> dict[str, Any]:
+    """The mark of the selected experiment."""
+    return {
+        "type": "scatter", "mode": "markers", "name": "selected", "showlegend": False, "hoverinfo": "skip",
+        "x": [place.flop_per_byte for place in places], "y": [place.tflop_per_s for place in places],
+        "marker": {"symbol": "circle-open", "size": 20, "color": "$ink", "line": {"width": 2, "color": "$ink"}},
     }  # fmt: skip
 
 
