@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -21,6 +21,7 @@ def kernel_fn(x, weight, eps=1e-6):
 COMMANDS = (
     *("doctor", "new", "run", "step", "submit", "verify", "bench", "status", "log", "diff", "show"),
     *("keep", "revert", "comment", "pause", "resume", "stop", "plot", "lab", "demo"),
+    *("profile", "campaign", "integrate", "check-model", "context", "mcp"),
 )
 BLOCKER = """
 import sys
@@ -49,15 +50,13 @@ def starter(tmp_path):
 
 
 def test_help_lists_every_command_and_answers_at_once():
-    seconds = []
-    for _ in range(5):  # the machine may be busy; the quickest of five is the program's own time
-        begin = time.perf_counter()
-        done = autokernel("--help")
-        seconds.append(time.perf_counter() - begin)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = autokernel("--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
 
     listed = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line.strip()]
     assert set(COMMANDS) <= set(listed)
-    assert min(seconds) < 0.6  # 0.13 s on a quiet machine
+    assert after.ru_utime - before.ru_utime < 1.0  # it takes 0.2 s; importing torch alone takes more than 1
 
 
 def test_the_version_is_the_packages_own():
