@@ -23,6 +23,7 @@ from autokernel.hardware.roofline import Roofline
 from autokernel.measurement import CaseTiming, Contestant, Measurement
 from autokernel.ops.spec import Case, KernelSpec, TimingCase, dtype_named
 from autokernel.runner.protocol import ARENA_BYTES
+from autokernel.verdict import Status
 from autokernel.verifier import golden as golden_module
 from autokernel.verifier.trial import Trial, derived_seed, explain, make_case_inputs
 
@@ -179,10 +180,15 @@ class _CaseTimer:
     def _observe(self) -> None:
         """Call the candidate once on what is timed, under both observers, and once more as the same content again."""
         inputs = make_case_inputs(self.spec, self.case, derived_seed(self.seed, "observed"), self.trial.device)
+        expected = golden_module.golden(self.spec, self.case, inputs)
         for observe in ("dispatch", "profile"):
             call = self.trial.call(self.case, inputs, observe=observe)
-            if call.output is None:
+            if call.status is Status.CRASH:
                 raise TimingFailed(f"calling kernel_fn on {self.case.label}: {call.problem}")
+            result = self.trial.assess(self.case, call, expected)
+            if result.status is not Status.PASS:
+                when = f"inside the timing of {self.case.label}, before the samples"
+                self.trial.add_finding("wrong_when_timed", f"a call {when}, was wrong: {result.reason}")
         self.trial.recall(self.case, inputs, _RECALL_SECONDS)
 
     def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:

@@ -213,7 +213,7 @@ FOUND = {
         "patched_function",
     ),
     "a patched watcher": Bad(
-        at_import("import autokernel.runner.sentinel as s\ns.Recorder.trespasses = lambda self: []"),
+        at_import("import autokernel.runner.recorder as r\nr.Recorder.trespasses = lambda self: []"),
         "",
         "patched_function",
     ),
