@@ -124,6 +124,7 @@ SPEC = KernelSpec(
         "outlier": fills.outlier(0, 100.0),
         "lone_peaks": fills.lone_peaks(0),
         "ascending": fills.ascending(0, 10.0),
+        "descending": fills.descending(0),
         "masked_classes": masked_classes,
         "some_ignored": ignored(0.4),
         "all_ignored": ignored(1.0),

@@ -17,6 +17,7 @@ __all__ = [
     "cancelling",
     "constant",
     "derived",
+    "descending",
     "large_mean",
     "leading_minus_inf",
     "lone_peaks",
@@ -91,6 +92,17 @@ def positive(index: int) -> Fill:
 def ascending(index: int, factor: float = 1.0) -> Fill:
     """Rows of input ``index`` sorted, times ``factor``: a running maximum rises in every block."""
     return lambda inputs, shape, generator: replaced(inputs, index, inputs[index].double().sort(dim=-1)[0] * factor)
+
+
+def descending(index: int, span: float = 120.0) -> Fill:
+    """Rows of input ``index`` fall evenly by ``span``: a maximum that gives way to slightly smaller values is lost."""
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        x = inputs[index]
+        ramp = torch.linspace(span / 2, -span / 2, x.shape[-1], dtype=torch.float64, device=x.device)
+        return replaced(inputs, index, ramp.expand(x.shape))
+
+    return fill
 
 
 def cancelling(index: int, factor: float) -> Fill:

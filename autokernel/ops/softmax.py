@@ -53,7 +53,7 @@ SPEC = KernelSpec(
     baseline=baseline,
     composed=reference,
     make_inputs=make_inputs,
-    shapes=({"M": 7, "N": 8}, {"M": 16, "N": 256}, {"M": 150, "N": 100}, {"M": 12, "N": 1151}),
+    shapes=({"M": 7, "N": 8}, {"M": 16, "N": 256}, {"M": 150, "N": 100}, {"M": 12, "N": 2047}),
     large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 129}, {"M": 5, "N": 50257}, {"M": 3, "N": 128256}),
     edge_shapes=(
         {"M": 1, "N": 1},
@@ -74,6 +74,7 @@ SPEC = KernelSpec(
         "outlier": fills.outlier(0, 100.0),
         "lone_peaks": fills.lone_peaks(0),
         "ascending": fills.ascending(0, 10.0),
+        "descending": fills.descending(0),
         "row_scales": fills.row_scales(0),
         "masked_head": fills.leading_minus_inf(0),
     },

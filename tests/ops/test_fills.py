@@ -32,3 +32,13 @@ def test_peaks_stand_at_either_end_of_the_row_and_of_blocks_of_lanes():
     assert peaked.argmax(dim=1).tolist() == [15, 0, 299, 16, 31, 32, 63, 64, 127, 128, 298, 1]
     flat = peaked.reshape(-1)
     assert flat[300] > peaked[0].max() and flat[3 * 300 - 1] > peaked[3].max()
+
+
+def test_descending_rows_fall_evenly_by_the_span():
+    x = torch.randn(3, 241)
+
+    (ramp,) = fills.descending(0, 120.0)((x,), {}, torch.Generator())
+
+    assert ramp.dtype is x.dtype
+    assert torch.allclose(ramp.diff(dim=-1), torch.full((3, 240), -0.5))
+    assert ramp[:, 0].tolist() == [60.0] * 3
