@@ -54,8 +54,10 @@ def preload(device: str) -> None:
     except ImportError:
         return
     if device == "cpu":
-        from autokernel.runner.interpreter import repair_bfloat16
+        from autokernel.runner.interpreter import pass_floats_as_scalars, provide_libdevice, repair_bfloat16
 
+        pass_floats_as_scalars()
+        provide_libdevice()
         globals()["_bfloat16_repaired"] = repair_bfloat16()
 
 

@@ -1,16 +1,23 @@
-"""Repair what Triton's interpreter gets wrong for bfloat16.
+"""Repair what Triton's interpreter gets wrong: bfloat16, floats as arguments, libdevice.
 
 The interpreter keeps a bfloat16 value as its bits in a uint16 and hands those bits to NumPy, so a
 dot, a product or a comparison of two bfloat16 blocks computes garbage (triton-lang/triton#11584;
 seen with triton 3.9.0), and a cast from float32 truncates.  Here such operands are widened to
 float32, which is exact, and results are rounded to nearest even, as the hardware does.
+
+It also hands a float argument to the kernel as a Python number, where compiled Triton passes a float32
+scalar, so ``eps.to(tl.float32)`` raises, and the functions of libdevice return None (both seen with
+triton 3.7.1).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-__all__ = ["repair_bfloat16"]
+__all__ = ["pass_floats_as_scalars", "provide_libdevice", "repair_bfloat16"]
+
+_UFUNCS = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh")
 
 
 def repair_bfloat16() -> bool:
@@ -72,3 +79,56 @@ def repair_bfloat16() -> bool:
     builder.ternary_op = wrapped("ternary_op", 3)
     builder.create_dot = create_dot
     return True
+
+
+def pass_floats_as_scalars() -> None:
+    """Have the interpreter of this process pass float arguments as float32 scalars, as compiled Triton does."""
+    try:
+        import numpy as np
+        import triton.language as tl
+        from triton.runtime import interpreter
+
+        convert, handle = interpreter._implicit_cvt, interpreter.TensorHandle
+    except (ImportError, AttributeError):
+        return
+
+    def implicit_cvt(value: Any) -> Any:
+        if type(value) is float:
+            return tl.tensor(handle(np.array([value], dtype=np.float32), tl.float32), tl.float32)
+        return convert(value)
+
+    interpreter._implicit_cvt = implicit_cvt
+
+
+def provide_libdevice() -> None:
+    """Give the interpreter of this process those functions of libdevice that NumPy has under the same name."""
+    try:
+        import numpy as np
+        import triton.language as tl
+        from triton.language.extra import libdevice
+        from triton.language.extra.cuda import libdevice as cuda_libdevice
+        from triton.runtime import interpreter
+
+        handle = interpreter.TensorHandle
+    except (ImportError, AttributeError):
+        return
+    known: dict[str, Any] = {
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+        "erf": np.vectorize(math.erf, otypes=[np.float64]),
+        "pow": np.power,
+        **{name: getattr(np, name) for name in _UFUNCS},
+    }
+
+    def provided(function: Any) -> Any:
+        def call(*arguments: Any, **_semantic: Any) -> Any:
+            first = next(value for value in arguments if isinstance(value, tl.tensor))
+            arrays = [value.handle.data if isinstance(value, tl.tensor) else value for value in arguments]
+            result = np.asarray(function(*arrays)).astype(first.handle.data.dtype)
+            return tl.tensor(handle(result, first.type.scalar), first.type)
+
+        return call
+
+    for module in (libdevice, cuda_libdevice):
+        for name, function in known.items():
+            if hasattr(module, name):
+                setattr(module, name, provided(function))

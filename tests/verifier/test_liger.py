@@ -11,6 +11,7 @@ import importlib.util
 
 import pytest
 
+from autokernel.verdict import Stage, Verdict
 from tests.evaluating import LIMITS, brief_evaluator
 
 pytest.importorskip("triton")
@@ -66,11 +67,25 @@ def kernel_fn(logits, targets):
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_kernel_of_liger_is_accepted(name):
+def judged(name: str) -> Verdict:
     limits = dataclasses.replace(LIMITS, load_seconds=120.0)  # the package imports all of its operations
     with brief_evaluator(name, limits=limits) as evaluator:
-        verdict = evaluator.verify(KERNELS[name])
+        return evaluator.verify(KERNELS[name])
+
+
+def test_where_liger_means_something_else_that_is_what_the_reason_says():
+    verdict = judged("cross_entropy")
+
+    # With every target ignored, Liger's mean is 0 and PyTorch's is not a number.
+    assert not verdict.accepted
+    assert verdict.failed_stage is Stage.STABILITY
+    assert "all_ignored: element [] is 0, expected nan" in verdict.reason
+    assert not verdict.findings
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm", "softmax"])
+def test_a_kernel_of_liger_is_accepted(name):
+    verdict = judged(name)
 
     assert verdict.accepted, verdict.reason
     assert not verdict.findings
