@@ -133,12 +133,16 @@ def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, 
         given = list(given.values())
     if not isinstance(given, Iterable):
         raise UsageError(f"kernels are {given!r}; give run folders, kernel files, or texts of kernels")
+    given = list(given)
     found = [
         _find(one, verify=verify, unverified=unverified, device=device)
         for item in given
         for one in (_kept_in_campaign(Path(item)) if _is_campaign(item) else [item])
     ]
     if not found:
+        campaigns = [str(item) for item in given if _is_campaign(item)]
+        if campaigns:
+            raise UsageError(f"no kernel of {', '.join(campaigns)} is faster than PyTorch yet; make more experiments")
         raise UsageError("no kernel was given; give at least one run folder or kernel file")
     return found
 

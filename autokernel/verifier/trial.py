@@ -27,6 +27,7 @@ from autokernel.verifier.layouts import lay_out
 __all__ = ["SLOT_BYTES", "Call", "Trial", "derived_seed", "make_case_inputs"]
 
 INTERPRETER_ELEMENTS = 150_000
+CPU_FLOPS = 10e9
 # Inputs come to lie at a few recurring addresses, so that results remembered by address are asked for again.
 SLOT_BYTES = 64 << 20
 _ALIGNMENT = 4096
@@ -312,6 +313,10 @@ class Trial:
                 elements *= size
             if elements > INTERPRETER_ELEMENTS and case.shape in list(self.spec.large_shapes):
                 return "too large for Triton's interpreter"
+        elif self.device == "cpu" and self.spec.flops is not None and case.shape in list(self.spec.large_shapes):
+            flops = self.spec.flops(case.shape)
+            if flops > CPU_FLOPS:  # a simple kernel in one thread would take a minute, at each experiment
+                return f"{flops / 1e9:.0f} GFLOP are too many for a CPU"
         return ""
 
     def judge(self, case: Case, seed: int, *, start: int = 0, poison: int = 0) -> CaseResult:
