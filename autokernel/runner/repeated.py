@@ -21,6 +21,7 @@ __all__ = ["endure", "recall"]
 
 _clock = time.perf_counter
 _equal = torch.equal
+_clone = torch.Tensor.clone
 _contiguous = torch.Tensor.contiguous
 _view = torch.Tensor.view
 
@@ -44,20 +45,23 @@ def endure(
         bytes than the first on the same set, or None) and ``overwritten`` (whether an output of the first
         round has changed since); and the latest output for each set.
     """
-    first = [function(*inputs, **options) for inputs in sets]
-    if not all(isinstance(output, torch.Tensor) and output.numel() for output in first):
-        return {"calls": len(first), "differs_at": None, "overwritten": False}, first
-    expected = [_bytes_of(output).clone() for output in first]
-    latest: list[Any] = list(first)
+    first, expected = [], []
+    for inputs in sets:
+        output = function(*inputs, **options)
+        if not isinstance(output, torch.Tensor) or output.numel() == 0:
+            return {"calls": len(first) + 1, "differs_at": None, "overwritten": False}, [output] * len(sets)
+        first.append(output)
+        expected.append(_clone(_bytes_of(output)))
     differs_at = None
     made = len(first)
     end = _clock() + seconds
     while differs_at is None and made < calls and _clock() < end:
         index = made % len(sets)
-        latest[index] = function(*sets[index], **options)
+        output = function(*sets[index], **options)
         made += 1
-        if not _equal(_bytes_of(latest[index]), expected[index]):
+        if not _equal(_bytes_of(output), expected[index]):
             differs_at = made
+    latest = [_clone(function(*inputs, **options)) for inputs in sets]  # the next call may reuse its memory
     overwritten = differs_at is None and not all(map(_equal, map(_bytes_of, first), expected))
     return {"calls": made, "differs_at": differs_at, "overwritten": overwritten}, latest
 

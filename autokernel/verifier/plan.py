@@ -63,10 +63,6 @@ def sweep_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
     for number, layout in enumerate(LAYOUTS[1:]):
         if spec.strided_inputs:
             cases.append(Case(shape=view_shape, dtype=dtypes[number % len(dtypes)], layout=layout))
-    batch_shape = _batch_shape(spec)
-    if batch_shape is not None:
-        for number, layout in enumerate(BATCH_LAYOUTS):
-            cases.append(Case(shape=batch_shape, dtype=dtypes[number % len(dtypes)], layout=layout))
     for number, shape in enumerate(spec.large_shapes):
         cases.append(Case(shape=shape, dtype=dtypes[number % len(dtypes)]))
         if "float32" in dtypes and math.prod(shape.values()) <= _WIDE_VOLUME:
@@ -109,15 +105,18 @@ def determinism_cases(spec: KernelSpec, dtypes: Sequence[str]) -> list[Case]:
 
 
 def edge_cases(spec: KernelSpec, dtypes: Sequence[str], drawn: Sequence[Shape] = ()) -> list[Case]:
-    """Sizes that no block divides, and sizes that were drawn, which no kernel can know beforehand."""
+    """Sizes that no block divides, sizes that were drawn, which no kernel can know beforehand, and batches of rows."""
     shapes = [*(spec.edge_shapes if spec.edge_shapes is not None else _derived_edges(spec)), *drawn]
     options = list(spec.options)
-    return _distinct(
-        [
-            Case(shape=shape, dtype=dtypes[number % len(dtypes)], options=options[number % len(options)])
-            for number, shape in enumerate(shapes)
-        ]
-    )
+    cases = [
+        Case(shape=shape, dtype=dtypes[number % len(dtypes)], options=options[number % len(options)])
+        for number, shape in enumerate(shapes)
+    ]
+    batch_shape = _batch_shape(spec)
+    if batch_shape is not None:
+        for number, layout in enumerate(BATCH_LAYOUTS):
+            cases.append(Case(shape=batch_shape, dtype=dtypes[number % len(dtypes)], layout=layout))
+    return _distinct(cases)
 
 
 def drawn_shapes(spec: KernelSpec, seed: int) -> list[Shape]:
