@@ -45,7 +45,8 @@ def endure(
         bytes than the first on the same set, or None) and ``overwritten`` (whether an output of the first
         round has changed since); and the latest output for each set.
     """
-    first, expected = [], []
+    first: list[Any] = []
+    expected: list[torch.Tensor] = []
     for inputs in sets:
         output = function(*inputs, **options)
         if not isinstance(output, torch.Tensor) or output.numel() == 0:
