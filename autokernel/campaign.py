@@ -294,7 +294,7 @@ class Campaign:
         return Standing(
             name=name,
             share=self.plan.shares[name],
-            speedup=max(1.0, speedup),
+            speedup=speedup,
             ceiling=speedup / fraction if fraction else self.plan.ceilings.get(name),
             experiments=len(made),
             idle=len(made) - (gained[-1] + 1 if gained else 0),

@@ -3,12 +3,14 @@
 A target's *offer* is the part of the model's time that it could still give back, times the hope
 that more experiments find it:
 
-    offer = share * (1 / speedup - 1 / ceiling) * 2 ** (-idle / patience)
+    offer = share * (1 / max(1, speedup) - 1 / ceiling) * min(1, speedup) * 2 ** (-idle / patience)
 
-``share * (1 / speedup - 1 / ceiling)`` is Amdahl's law: what the model would gain if the target's
-kernel ran at its roofline floor instead of as it does now.  The last factor halves with every
-``patience`` experiments that brought nothing.  So a target is left at a plateau, near the floor, or
-because another one offers more now, and comes back when the others are exhausted in their turn.
+``share * (1 / max(1, speedup) - 1 / ceiling)`` is Amdahl's law: what the model would gain if the
+target ran at its roofline floor instead of as it does now, with the best kernel or, while none beats
+it, with what the model has.  ``min(1, speedup)`` discounts a kernel that has to catch up first.  The
+last factor halves with every ``patience`` experiments that brought nothing.  So a target is left at a
+plateau, near the floor, or because another one offers more now, and comes back when the others are
+exhausted in their turn.
 
 Source: G. Amdahl, AFIPS 1967; S. Williams et al., "Roofline", CACM 52(4), 2009.
 
@@ -63,8 +65,8 @@ class Standing:
     Attributes:
         name: The name of its run.
         share: Its part of the model's time before the campaign, 0 to 1.
-        speedup: Of its best kernel over what the model runs today; 1 while that is not beaten,
-            because the model then keeps what it has.
+        speedup: Of its best kernel over what the model runs today; below 1 while that is not beaten,
+            1 before anything was measured.
         ceiling: The speedup at the roofline floor, or None if no floor is known.
         experiments: How many were made.
         idle: How many of them in a row, the last ones, brought no gain.
@@ -83,6 +85,11 @@ class Standing:
     tokens: int = 0
     finished: str = ""
 
+    @property
+    def gained(self) -> float:
+        """The speedup that the model has of it: it keeps what it has while that is faster."""
+        return max(1.0, self.speedup)
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -99,12 +106,14 @@ def offer(standing: Standing, settings: SchedulerSettings) -> float:
     0.15
     >>> round(offer(Standing(name="softmax", share=0.2, ceiling=4.0, speedup=2.0, idle=10), SchedulerSettings()), 3)
     0.025
+    >>> round(offer(Standing(name="softmax", share=0.2, ceiling=4.0, speedup=0.1), SchedulerSettings()), 3)
+    0.015
     """
     if standing.finished:
         return 0.0
     ceiling = standing.ceiling or max(settings.unknown_ceiling, 1.25 * standing.speedup)
-    left = standing.share * max(0.0, 1 / standing.speedup - 1 / ceiling)
-    return left * 0.5 ** (standing.idle / settings.patience)
+    left = standing.share * max(0.0, 1 / standing.gained - 1 / ceiling)
+    return left * min(1.0, standing.speedup) * 0.5 ** (standing.idle / settings.patience)
 
 
 def choose(standings: Sequence[Standing], settings: SchedulerSettings, current: str | None = None) -> Choice:
@@ -154,5 +163,5 @@ def model_speedup(standings: Sequence[Standing]) -> float:
     >>> round(model_speedup([Standing(name="softmax", share=0.5, speedup=2.0)]), 3)
     1.333
     """
-    saved = sum(standing.share * (1 - 1 / standing.speedup) for standing in standings)
+    saved = sum(standing.share * (1 - 1 / standing.gained) for standing in standings)
     return 1 / (1 - saved)

@@ -56,6 +56,14 @@ def test_a_target_is_left_because_another_now_offers_more():
     assert "norm offers 2 %" in choice.reason
 
 
+def test_a_kernel_that_has_to_catch_up_first_is_discounted_and_costs_the_model_nothing():
+    slow = Standing(name="slow", share=0.4, speedup=0.05, ceiling=3.0, experiments=5)
+    even = Standing(name="even", share=0.1, speedup=1.0, ceiling=3.0)
+
+    assert choose([slow, even], SETTINGS, "slow").name == "even"
+    assert model_speedup([slow, even]) == 1.0
+
+
 def test_it_ends_when_nobody_offers_enough_and_says_why_for_each():
     standings = [
         Standing(name="norm", share=0.3, speedup=2.99, ceiling=3.0),
