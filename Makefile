@@ -9,12 +9,13 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS)
 
-.PHONY: help setup setup-dev demo lab test test-llm check format lock clean
+.PHONY: help setup setup-dev demo lab test test-thorough test-llm check format lock clean
 
 help:
 	@echo "make demo    set up $(VENV) and run a whole optimisation on the device that is found"
 	@echo "make lab     open JupyterLab on the notebooks"
 	@echo "make test    run the tests (ARGS='-k name' passes on to pytest)"
+	@echo "make test-thorough  run the tests that \`make test\` leaves out for the time that they take"
 	@echo "make test-llm  run the agent against a small language model (compiles llama.cpp; some minutes)"
 	@echo "make check   formatting, lint, types, direction of imports"
 
@@ -48,6 +49,9 @@ test: setup-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 # A real but weak language model, served on this machine; llama-cpp-python is compiled, which takes some minutes.
+test-thorough: setup-dev
+	$(BIN)/python -m pytest -m thorough --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
 test-llm: setup-dev .venv-llm/.installed
 	$(BIN)/python -m pytest -m llm -s tests/agents/test_llm.py $(ARGS)
 

@@ -229,6 +229,7 @@ def test_a_wrong_mutant_that_the_verifier_accepted_would_count_as_missed():
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_mutants_of_a_starter_that_is_wrong_itself_are_not_judged():
     wrong = planted("for (; col < n_cols; ++col)", "for (; col < n_cols - 1; ++col)")
 
@@ -252,6 +253,7 @@ def test_mutants_of_a_cuda_starter_are_judged_on_a_gpu():
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_a_run_goes_on_where_it_was_stopped(tmp_path, capsys):
     words = ["--operation", "reduce", "--backend", "cpp", "--device", "cpu", "--out", str(tmp_path)]
     file = tmp_path / "mutants.jsonl"

@@ -104,7 +104,7 @@ SPEC = KernelSpec(
     baseline=baseline,
     composed=composed,
     make_inputs=make_inputs,
-    shapes=({"N": 7, "V": 10}, {"N": 64, "V": 300}, {"N": 140, "V": 129}, {"N": 12, "V": 3071}),
+    shapes=({"N": 7, "V": 10}, {"N": 64, "V": 300}, {"N": 140, "V": 129}, {"N": 6, "V": 2047}),
     large_shapes=({"N": 512, "V": 32000}, {"N": 64, "V": 50257}, {"N": 33, "V": 128256}, {"N": 5000, "V": 100}),
     edge_shapes=(
         {"N": 1, "V": 1},

@@ -47,7 +47,8 @@ def floods(runner: Runner) -> Iterator[Finding]:
 def _library_work(trial: Trial) -> Iterator[Finding]:
     total = max(trial.observed_elements, 1)
     share = sum(trial.computed.values()) / total
-    if share > LIBRARY_SHARE:
+    told = any(finding.kind == "library_call" for finding in trial.findings.values())
+    if share > LIBRARY_SHARE and not told:
         names = sorted(trial.computed, key=lambda name: -trial.computed[name])
         yield Finding(
             "library_call",

@@ -74,7 +74,8 @@ def verify(
         stages.append(result)
         for helper in helpers:
             trial.absorb(helper)
-        if result.status not in (Status.PASS, Status.SKIP) or _blocking(trial, allow):
+        # A kernel that leans on PyTorch may be wrong as well, and then its values name the better reason.
+        if result.status not in (Status.PASS, Status.SKIP) or _blocking(trial, (*allow, "library_call")):
             break
     for finding in integrity.closing_findings(trial):
         trial.add_finding(finding.kind, finding.evidence)

