@@ -3,9 +3,9 @@
     python benchmarks/integrity.py [--device cpu] [--operation rmsnorm ...] [--rounds 5] [--json out.json]
 
 An experiment is `Evaluator.evaluate` of a starter beside itself as the incumbent: five stages, timing,
-confirmation.  Without the checks, calls in the runner are observed by nobody, nothing is snapshotted,
-and the second observer, the many calls, the fresh against the repeated content and the look at what
-still runs are left out; values, guard bands of inputs, repeated and changing inputs stay, because they
+confirmation.  Without the checks, calls in the runner are observed by nobody, replaced functions are
+not looked for, and the second observer, the many calls, the fresh against the repeated content and the
+look at what still runs are left out; values, guard bands of inputs, repeated and changing inputs stay, because they
 are what verification is.  The order alternates, so that a busy machine slows both alike.
 
 Prints the median seconds of both and the share that the checks add, for each operation.
