@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from autokernel.creation import create
 from autokernel.engine import Judge
 from autokernel.errors import RunDamaged, RunnerLost, UsageError
 from autokernel.events import Command, Commands, EventLog, EventReader
-from autokernel.experiment import Experiment, Summary, best_of
+from autokernel.experiment import Summary, best_of, decided
 from autokernel.policy import PolicySettings
 from autokernel.runfolder import RunFolder
 from autokernel.scheduler import Choice, SchedulerSettings, Standing, choose, model_speedup
@@ -163,8 +163,7 @@ class Campaign:
     @property
     def next(self) -> Choice:
         """The target that would be worked on next, and why."""
-        turns = [event["target"] for event in self._turns()]
-        return choose(self.standings, self.plan.scheduler, turns[-1] if turns else None)
+        return choose(self.standings, self.plan.scheduler, self._last_target())
 
     @property
     def model_speedup(self) -> float:
@@ -231,7 +230,7 @@ class Campaign:
                 dataclasses.replace(one, finished=failed.get(one.name, one.finished)) for one in self.standings
             ]
             end = budget.used_up(standings) or ("a person asked for a stop" if self._stop_asked() else "")
-            choice = choose(standings, self.plan.scheduler, turns[-1] if turns else self._last_target())
+            choice = choose(standings, self.plan.scheduler, self._last_target())
             if end or choice.name is None:
                 return turns, end or choice.reason
             turns.append(choice.name)
@@ -273,39 +272,31 @@ class Campaign:
 
     # Reading
 
-    def _turns(self) -> Iterator[dict[str, Any]]:
-        return (event for event in self._events.after() if event.get("kind") == "turn")
-
     def _last_target(self) -> str | None:
-        return next((event["target"] for event in reversed(list(self._turns()))), None)
+        return next((event["target"] for event in reversed(self.events()) if event.get("kind") == "turn"), None)
 
     def _finished(self) -> dict[str, str]:
         """Targets whose last turn ended because nothing is left to try; with the reason."""
-        last = {event["target"]: event["cause"] for event in self._events.after() if event.get("kind") == "turned"}
+        last = {event["target"]: event["cause"] for event in self.events() if event.get("kind") == "turned"}
         return {name: _FINISHING[cause] for name, cause in last.items() if cause in _FINISHING}
 
     def _standing(self, name: str, finished: str) -> Standing:
         experiments = self.runs[name].experiments
-        made = _made(experiments)
+        done = decided(experiments)
         best = best_of(experiments)
         speedup = best.speedup.value if best is not None and best.passed and best.speedup else 1.0
         fraction = best.fraction_of_peak if best is not None and best.passed else None
-        gained = [index for index, one in enumerate(made) if one.decision == "keep"]
         return Standing(
             name=name,
             share=self.plan.shares[name],
             speedup=speedup,
             ceiling=speedup / fraction if fraction else self.plan.ceilings.get(name),
-            experiments=len(made),
-            idle=len(made) - (gained[-1] + 1 if gained else 0),
+            experiments=len(done),
+            idle=sum(best is None or one.number > best.number for one in done),
             seconds=sum(one.seconds + one.think_seconds for one in experiments),
-            tokens=sum(one.tokens or 0 for one in made),
+            tokens=sum(one.tokens or 0 for one in done),
             finished=finished,
         )
-
-
-def _made(experiments: Sequence[Experiment]) -> list[Experiment]:
-    return [one for one in experiments if one.decision in ("keep", "revert")]
 
 
 class _Budget:

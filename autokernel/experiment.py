@@ -19,7 +19,7 @@ from autokernel.measurement import Measurement, Ratio
 from autokernel.results import Row
 from autokernel.verdict import Verdict
 
-__all__ = ["Experiment", "RunStatus", "State", "Summary", "Tally", "best_of", "figures", "tally", "to_row"]
+__all__ = ["Experiment", "RunStatus", "State", "Summary", "Tally", "best_of", "decided", "figures", "tally", "to_row"]
 
 
 class State(str, enum.Enum):
@@ -223,9 +223,14 @@ def best_of(experiments: Sequence[Experiment]) -> Experiment | None:
     return stays[-1] if stays else None
 
 
+def decided(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """The decided experiments, the baseline left out."""
+    return [experiment for experiment in experiments if experiment.decision in ("keep", "revert")]
+
+
 def tally(experiments: Sequence[Experiment]) -> Tally:
     """Count the decided experiments; the baseline and those that wait are left out."""
-    done = [experiment for experiment in experiments if experiment.decision in ("keep", "revert")]
+    done = decided(experiments)
     kept = sum(experiment.decision == "keep" for experiment in done)
     rejected = sum(not experiment.passed for experiment in done)
     return Tally(total=len(done), kept=kept, reverted=len(done) - kept - rejected, rejected=rejected)

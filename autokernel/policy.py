@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from autokernel.errors import UsageError
-from autokernel.experiment import Experiment, best_of
+from autokernel.experiment import Experiment, best_of, decided
 from autokernel.measurement import Measurement, Ratio
 from autokernel.verdict import Verdict
 
@@ -165,7 +165,7 @@ def next_move(
             that a run which ended at one can be taken up again.
         minutes: How long this call of ``run`` has taken.
     """
-    done = [experiment for experiment in experiments if experiment.decision in ("keep", "revert")]
+    done = decided(experiments)
     if settings.experiments is not None and len(done) >= settings.experiments:
         return Move("stop", f"the run has its {settings.experiments} experiments", "experiments")
     if settings.minutes is not None and minutes >= settings.minutes:

@@ -7,7 +7,6 @@ stays in the environment, in the variable that ``key_variable`` names.
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from autokernel import files
 from autokernel.errors import UsageError
+from autokernel.target import toml_value
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,7 +106,7 @@ class ModelSettings:
         lines = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            lines.append(f"# {field.name} = " if value is None else f"{field.name} = {json.dumps(value)}")
+            lines.append(f"# {field.name} = " if value is None else f"{field.name} = {toml_value(value)}")
         return _COMMENT + "\n".join(lines) + "\n"
 
 
