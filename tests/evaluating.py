@@ -36,8 +36,8 @@ def brief_evaluator(
 
 
 @functools.cache
-def shared_evaluator(reference: str, isolation: str | None = None) -> Evaluator:
-    """The one evaluator for ``reference`` at ``isolation``, open until the tests end."""
-    evaluator = brief_evaluator(reference, isolation=isolation)
+def shared_evaluator(reference: str, isolation: str | None = None, device: str = "cpu") -> Evaluator:
+    """The one evaluator for ``reference`` at ``isolation`` on ``device``, open until the tests end."""
+    evaluator = brief_evaluator(reference, device=device, isolation=isolation)
     atexit.register(evaluator.close)
     return evaluator

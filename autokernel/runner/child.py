@@ -288,19 +288,20 @@ class _Runner:
         return {**seen, "outputs": exported}
 
     def do_recall(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Time a call on content that is new, and on the same content again."""
+        """Time calls on content that is new, and on the same content again; export the latest output."""
         from autokernel.runner import repeated
 
         inputs = [self.tensor(one, copy=True)[0].contiguous() for one in request["inputs"]]
-        fresh, again = repeated.recall(
+        seen, output = repeated.recall(
             self.functions[request["role"]],
             inputs,
             request["options"],
-            rounds=request["rounds"],
+            changes=request["changes"],
             seconds=request["seconds"],
             wait=self._synchronize,
         )
-        return {"fresh": fresh, "again": again}
+        exported = self._export(output, request["out"]) if isinstance(output, self.torch.Tensor) else {}
+        return {**seen, "output": exported}
 
     def do_large(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call a kernel on a block of rows repeated many times, and export a few rows of the result."""

@@ -1,23 +1,23 @@
 """Many calls of one kernel in a row: does it stay right, and does it do the work each time?
 
 `endure` repeats calls on a few input sets and looks for the first answer that differs, as when a kernel
-drifts after so many calls, races now and then, or hands out the same memory again.  `recall` compares
-the time of a call on content that was never seen with that of a call on the same content again; a
-kernel that remembers results, by whatever fingerprint, is fast only where its inputs come back.
+drifts after so many calls, races now and then, or hands out the same memory again.  `recall` changes a
+few elements between calls and compares the time of a call on new content with that of a call on the same
+content again: a kernel that remembers results is wrong where its fingerprint misses the change, and
+fast only where its inputs come back if it misses nothing.
 
 Units: seconds.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["endure", "recall"]
+__all__ = ["change", "endure", "recall"]
 
 _clock = time.perf_counter
 _equal = torch.equal
@@ -72,37 +72,45 @@ def recall(
     inputs: Sequence[torch.Tensor],
     options: Mapping[str, Any],
     *,
-    rounds: int,
+    changes: Sequence[Sequence[Sequence[int]]],
     seconds: float,
     wait: Callable[[], None],
-) -> tuple[float, float]:
-    """Time calls right after one element has changed, and calls on the same content again.
+) -> tuple[dict[str, Any], Any]:
+    """Time calls right after a few elements have changed, and calls on the same content again.
 
     Args:
         function: The kernel.
-        inputs: Changed in place; elements are overwritten with others of the same tensor.
+        inputs: Contiguous; changed in place as `change` says.
         options: Keyword arguments of each call.
-        rounds: At most so many pairs of times, at least three.
+        changes: For each round what changes before its first call; at least three rounds.
         seconds: No further round is begun after so long.
         wait: Waits for the device.
 
     Returns:
-        The least time on fresh content, and the lower quartile of those on content seen before: what other
-        processes cost can make the first no smaller and the second no larger only by chance.
+        What was seen: ``rounds`` made, ``fresh`` (the least time on fresh content) and ``again`` (the lower
+        quartile of those on content seen before; what other processes cost can make the first no smaller and
+        the second no larger only by chance); and the latest output.
     """
-    order = random.Random(rounds)
-    changeable = [value.view(-1) for value in inputs if value.is_floating_point() and value.numel() > 1]
-    others = [value.clone() for value in changeable]  # written to before a repeated call, so that both cost the same
+    others = [value.clone() for value in inputs]  # written to before a repeated call, so that both cost the same
     fresh: list[float] = []
     again: list[float] = []
+    output = None
     end = _clock() + seconds
-    while len(fresh) < 3 or (len(fresh) < rounds and _clock() < end):
-        for times, values in ((fresh, changeable), (again, others)):
-            for value in values:
-                value[order.randrange(value.numel())] = value[order.randrange(value.numel())].item() * 1.0009765625
+    for one in changes:
+        if len(fresh) >= 3 and _clock() >= end:
+            break
+        for times, values in ((fresh, inputs), (again, others)):
+            change(values, one)
             wait()
             begin = _clock()
-            function(*inputs, **options)
+            output = function(*inputs, **options)
             wait()
             times.append(_clock() - begin)
-    return min(fresh), sorted(again)[len(again) // 4]
+    return {"rounds": len(fresh), "fresh": min(fresh), "again": sorted(again)[len(again) // 4]}, output
+
+
+def change(values: Sequence[torch.Tensor], changes: Sequence[Sequence[int]]) -> None:
+    """Set element ``to`` of input ``index`` to nearly that at ``source``, for each (index, to, source)."""
+    for index, to, source in changes:
+        flat = _view(values[index], -1)
+        flat[to] = flat[source].item() * 1.0009765625

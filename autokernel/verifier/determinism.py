@@ -77,7 +77,7 @@ def _repeat(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
                 f"run {run + 1} on equal inputs differs from run 1 in {changed} of {first.numel()} bytes",
             )
     assert first is not None
-    problem = _seen_otherwise(trial, case, inputs, first)
+    problem = _seen_otherwise(trial, case, inputs, first, seed)
     if problem:
         return problem
     other = make_case_inputs(trial.spec, case, derived_seed(seed, "other"), trial.device)
@@ -96,13 +96,17 @@ def _repeat(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
     return None
 
 
-def _seen_otherwise(trial: Trial, case: Case, inputs: Sequence[Tensor], first: Tensor) -> tuple[Status, str] | None:
-    """Call under the other observer, and look whether the same content is answered faster a second time."""
+def _seen_otherwise(
+    trial: Trial, case: Case, inputs: Sequence[Tensor], first: Tensor, seed: int
+) -> tuple[Status, str] | None:
+    """Call under the other observer; then see whether answers follow small changes, and take their time."""
     call = trial.call(case, inputs, observe="profile")
     if call.raw is None or not torch.equal(call.raw, first):
+        trial.note_operators(case, call.answer, inputs, "profile")
         return Status.FAIL, "a call under PyTorch's profiler on equal inputs differs from run 1"
-    if not trial.interpreted:
-        trial.recall(case, inputs, _RECALL_SECONDS)
+    result = trial.recall(case, inputs, derived_seed(seed, "recall"), _RECALL_SECONDS)
+    if result is not None and result.status is not Status.PASS:
+        return result.status, f"after one element of each input changed in place: {result.reason}"
     return None
 
 
@@ -112,11 +116,13 @@ def _churn(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
     slots = [
         list(make_case_inputs(trial.spec, case, derived_seed(seed, "slot", slot), trial.device)) for slot in range(3)
     ]
+    extents = ["", "a part of ", "a few elements of ", ""] * (CHURN_CALLS // 4)
+    order.shuffle(extents)
     held = 0
     for number in range(CHURN_CALLS):
         slot = order.randrange(3) if number >= 3 else number
         fresh = make_case_inputs(trial.spec, case, derived_seed(seed, "fresh", number), trial.device)
-        what = _refresh(slots[slot], fresh, order) if number >= 3 else "the first inputs"
+        what = _refresh(slots[slot], fresh, extents[number - 3], order) if number >= 3 else "the first inputs"
         inputs = tuple(slots[slot])
         expected = golden_module.golden(trial.spec, case, inputs)
         call = trial.call(case, inputs, start=SLOT_BYTES * slot, slot=slot, poison=number % 2)
@@ -176,10 +182,9 @@ def _held_bytes(trial: Trial, answer: object) -> int:
     return trial.runner.resident_bytes() + device_bytes
 
 
-def _refresh(current: list[Tensor], fresh: Sequence[Tensor], order: random.Random) -> str:
-    """Change some inputs in place: all of one, a random part that spares both ends, or a few elements."""
+def _refresh(current: list[Tensor], fresh: Sequence[Tensor], extent: str, order: random.Random) -> str:
+    """Change some inputs in place: all of each, a part that spares both ends, or a few elements."""
     chosen = [index for index in range(len(current)) if order.random() < 0.6] or [order.randrange(len(current))]
-    extent = order.choice(["", "", "a part of ", "a few elements of "])
     for index in chosen:
         old, new = current[index].reshape(-1), fresh[index].reshape(-1)
         if extent and old.numel() >= 16:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from autokernel.ops import fills
 from autokernel.ops.spec import Case, KernelSpec, dtype_named
+from autokernel.runner import repeated
 from autokernel.runner.client import Runner, RunnerDied
 from autokernel.runner.protocol import ARENA_BYTES, GUARD_BYTES
 from autokernel.verdict import CaseResult, Finding, Status
@@ -52,6 +54,17 @@ def make_case_inputs(spec: KernelSpec, case: Case, seed: int, device: str) -> tu
         patterns = spec.fills if spec.fills is not None else fills.derived(inputs)
         inputs = patterns[case.fill](inputs, case.shape, generator)
     return lay_out(inputs, case.layout, spec.strided_inputs)
+
+
+def _few_changes(inputs: Sequence[Tensor], rounds: int, order: random.Random) -> list[list[tuple[int, int, int]]]:
+    """For each round one element of each input that changes, as (input, to, source)."""
+    sizes = [(i, v.numel()) for i, v in enumerate(inputs) if v.is_floating_point() and v.numel() > 1]
+    return [[(index, order.randrange(size), order.randrange(size)) for index, size in sizes] for _ in range(rounds)]
+
+
+def _elements(inputs: Sequence[Tensor], answer: Mapping[str, Any]) -> int:
+    size = answer.get("output", {}).get("size", ())
+    return sum(value.numel() for value in inputs) + int(torch.Size(size).numel())
 
 
 @dataclasses.dataclass
@@ -230,22 +243,27 @@ class Trial:
         self.note(self.runner.ask({"op": "inspect"}, seconds=30.0, doing="looking for replaced functions"))
 
     def _account(self, case: Case, answer: Mapping[str, Any], inputs: Sequence[Tensor], observe: str) -> None:
-        size = answer.get("output", {}).get("size", ())
-        elements = sum(value.numel() for value in inputs) + int(torch.Size(size).numel())
-        computed = {str(name): int(count) for name, count in answer["computed"].items()}
+        self.note_operators(case, answer, inputs, observe, least=_TELLING_ELEMENTS)
+        if observe == "dispatch":
+            self.observed_elements += _elements(inputs, answer)
+            for name, count in answer["computed"].items():
+                self.computed[str(name)] = self.computed.get(str(name), 0) + int(count)
+        self.host_elements += int(answer["host_elements"])
+        self.peak_bytes = max(self.peak_bytes, int(answer["peak_bytes"]))
+
+    def note_operators(
+        self, case: Case, answer: Mapping[str, Any], inputs: Sequence[Tensor], observe: str, *, least: int = 0
+    ) -> None:
+        """Add a finding if PyTorch's operators did much of the work in a call on at least so many elements."""
         told = any(kind == "library_call" for kind, _evidence in self.findings)
-        if not told and elements >= _TELLING_ELEMENTS and sum(computed.values()) > _CALL_SHARE * elements:
+        elements = _elements(inputs, answer)
+        computed = {str(name): int(count) for name, count in answer.get("computed", {}).items()}
+        if not told and elements >= least and sum(computed.values()) > _CALL_SHARE * elements:
             names = ", ".join(sorted(computed, key=lambda name: -computed[name])[:6])
             share = sum(computed.values()) / elements
             how = "under PyTorch's profiler, " if observe == "profile" else ""
             evidence = f"on {case.label}, {how}PyTorch operators ({names}) worked on {share:.0%} of the elements"
             self.add_finding("library_call", evidence)
-        if observe == "dispatch":
-            self.observed_elements += elements
-            for name, count in computed.items():
-                self.computed[name] = self.computed.get(name, 0) + count
-        self.host_elements += int(answer["host_elements"])
-        self.peak_bytes = max(self.peak_bytes, int(answer["peak_bytes"]))
 
     def _check_memory(self, descriptions: Sequence[Mapping[str, Any]], originals: Sequence[Tensor]) -> None:
         for index, (description, original) in enumerate(zip(descriptions, originals, strict=False)):
@@ -276,30 +294,48 @@ class Trial:
             described.append(descriptions)
         return described, cursor
 
-    def recall(self, case: Case, inputs: Sequence[Tensor], seconds: float) -> None:
-        """Add a finding if a call is fast only because the same content was seen before.
+    def recall(self, case: Case, inputs: Sequence[Tensor], seed: int, seconds: float) -> CaseResult | None:
+        """Change a few elements before each of some calls: is the answer right, and does it take its time?
 
-        Three attempts must say so, because a busy machine slows single calls, too.
+        Add a finding if a call is fast only because the same content was seen before.  Three attempts must
+        say so, because a busy machine slows single calls, too.
+
+        Returns:
+            The judgement of the latest output of the first attempt, or None if there was none.
         """
+        inputs = [value.contiguous() for value in inputs]
+        result = None
         evidence = ""
-        for rounds in (8, 16, 32):
-            descriptions, _originals, _free = self.put(inputs)
+        for rounds in (3,) if self.interpreted else (8, 16, 32):
+            changes = _few_changes(inputs, rounds, random.Random(derived_seed(seed, rounds)))
+            descriptions, _originals, free = self.put(inputs)
+            place = {"offset": free, "capacity": ARENA_BYTES - free}
             request = {"op": "recall", "role": "candidate", "inputs": descriptions, "options": dict(case.options)}
             answer = self.runner.ask(
-                {**request, "rounds": rounds, "seconds": seconds},
+                {**request, "changes": changes, "seconds": seconds, "out": place},
                 seconds=self.runner.limits.timing_seconds,
                 doing=f"repeating calls on {case.label}",
             )
             if not answer["ok"]:
-                return  # what it raises is seen where its output is looked at
+                return result  # what it raises is seen where its output is looked at
+            if result is None and "bytes" in answer["output"]:
+                output, raw = self.take(answer["output"], place)
+                call = Call(output, "", Status.PASS, raw, 0.0, answer)
+                changed = [value.clone() for value in inputs]
+                for one in changes[: int(answer["rounds"])]:
+                    repeated.change(changed, one)
+                result = self.assess(case, call, golden_module.golden(self.spec, case, changed))
+            if self.interpreted:  # the interpreter's time tells nothing
+                return result
             fresh, again = float(answer["fresh"]), float(answer["again"])
             if fresh < _REMEMBERED * again + _NOISE_SECONDS:
-                return
+                return result
             evidence = (
                 f"on {case.label} a call takes {fresh * 1e6:.1f} us when one element is new and "
                 f"{again * 1e6:.1f} us when the same content comes again"
             )
         self.add_finding("remembered_result", evidence)
+        return result
 
     # Judging
 

@@ -17,7 +17,7 @@ import pytest
 from autokernel.evaluator import Evaluator
 from autokernel.verdict import Stage, Status
 from tests.evaluating import LIMITS, brief_evaluator, shared_evaluator
-from tests.gauntlet.test_gauntlet import causes
+from tests.gauntlet.test_gauntlet import DEVICE, causes
 from tests.planting import needs_compiler
 
 HERE = Path(__file__).parent / "more"
@@ -36,23 +36,29 @@ ROWS = _rows()
 
 
 def text_of(row: dict[str, str]) -> str:
-    """The whole kernel file: the base, if any, and what the row's file adds to it."""
+    """The whole kernel file: the base, if any, and what the row's file adds to it.
+
+    On a GPU the Triton kernel of the same operation stands in for a C++ one.
+    """
     own = (HERE / row["file"]).read_text()
     if row["base"] == "-":
         return own
     backend, _colon, name = row["base"].partition(":")
+    if DEVICE == "cuda":
+        backend = "triton"
     places = (ROOT / f"tests/kernels/{name}_{backend}.py", ROOT / f"autokernel/starters/{backend}/{name}.py")
     base = next(place for place in places if place.exists())
     return f"{base.read_text()}\n\nright = kernel_fn\n\n{own}"
 
 
 def evaluator_for(row: dict[str, str], source: str) -> Evaluator:
-    """An evaluator for the operation that the file names last."""
+    """An evaluator for the operation that the file names last, on the device that its backend needs."""
     name = re.findall(r'^KERNEL_TYPE = "(\w+)"', source, re.MULTILINE)[-1]
+    device = "cpu" if 'BACKEND = "cpp"' in source else DEVICE
     if row["kind"] == "process_abuse":  # it would cost every other candidate a second to be so strict
         limits = dataclasses.replace(LIMITS, load_seconds=30.0, processes=48, scratch_files=1000, total_seconds=5.0)
-        return brief_evaluator(name, limits=limits)
-    return shared_evaluator(name)
+        return brief_evaluator(name, device=device, limits=limits)
+    return shared_evaluator(name, device=device)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["file"].removesuffix(".py") for row in ROWS])
