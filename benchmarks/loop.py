@@ -66,8 +66,9 @@ async def repeat(args: argparse.Namespace, root: str) -> None:
                 seconds.append(time.monotonic() - step - (args.think if args.agent == "same" else 0))
             if number in (20, args.experiments) or number % 50 == 0:
                 memory[number] = resident_mb()
+            if number <= 20 or number in memory:
                 print(
-                    f"{number}: {experiment.decision}, {memory[number]:.0f} MB, {time.monotonic() - begin:.0f} s",
+                    f"{number}: {experiment.decision}, {resident_mb():.0f} MB, {time.monotonic() - begin:.1f} s",
                     flush=True,
                 )
             if args.minutes is not None and time.monotonic() - begin > 60 * args.minutes:

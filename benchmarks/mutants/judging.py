@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -91,7 +92,7 @@ def classify(verdict: Verdict) -> Row:
     failed = next((stage for stage in verdict.stages if stage.name is verdict.failed_stage), None)
     if failed is None:
         return {**row, "outcome": Outcome.CAUGHT, "stage": "findings"}
-    invalid = failed.cases[-1].label == "import" or "CompilationError" in verdict.reason
+    invalid = failed.cases[-1].label == "import" or re.search(r"\bCompil(e|ation)Error\b", verdict.reason) is not None
     row["status"] = failed.status.value
     return {**row, "outcome": Outcome.INVALID if invalid else Outcome.CAUGHT, "stage": failed.name.value}
 
