@@ -23,7 +23,7 @@ from autokernel.hardware.roofline import Roofline
 from autokernel.measurement import CaseTiming, Contestant, Measurement
 from autokernel.ops.spec import Case, KernelSpec, TimingCase, dtype_named
 from autokernel.runner.protocol import ARENA_BYTES
-from autokernel.verdict import Status
+from autokernel.verdict import CaseResult, Status
 from autokernel.verifier import golden as golden_module
 from autokernel.verifier.trial import Trial, derived_seed, explain, make_case_inputs
 
@@ -185,11 +185,14 @@ class _CaseTimer:
             call = self.trial.call(self.case, inputs, observe=observe)
             if call.status is Status.CRASH:
                 raise TimingFailed(f"calling kernel_fn on {self.case.label}: {call.problem}")
-            result = self.trial.assess(self.case, call, expected)
-            if result.status is not Status.PASS:
-                when = f"inside the timing of {self.case.label}, before the samples"
-                self.trial.add_finding("wrong_when_timed", f"a call {when}, was wrong: {result.reason}")
-        self.trial.recall(self.case, inputs, _RECALL_SECONDS)
+            self._note_if_wrong(self.trial.assess(self.case, call, expected))
+        seed = derived_seed(self.seed, "recalled")
+        self._note_if_wrong(self.trial.recall(self.case, inputs, seed, _RECALL_SECONDS))
+
+    def _note_if_wrong(self, result: CaseResult | None) -> None:
+        if result is not None and result.status is not Status.PASS:
+            when = f"inside the timing of {self.case.label}, before the samples"
+            self.trial.add_finding("wrong_when_timed", f"a call {when}, was wrong: {result.reason}")
 
     def _ask(self, request: dict[str, Any], doing: str) -> dict[str, Any]:
         runner = self.trial.runner

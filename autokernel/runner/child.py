@@ -130,6 +130,7 @@ class _Runner:
         self.files: dict[str, Path] = {}
         self.sets: list[list[Any]] = []
         self.held: dict[int, Any] = {}
+        self.mirrors: dict[int, Any] = {}
         self.slots: dict[int, list[tuple[Any, Any]]] = {}
         if self.device.type == "cuda":
             torch.cuda.init()
@@ -175,7 +176,8 @@ class _Runner:
             self.watch.suspect(str(file))
         threads = _thread_count()
         self.functions[role], backend = kernels.load(file, inputs=request["inputs"], options=request["options"])
-        return {"backend": backend, "findings": [*self.watch.findings, *_new_threads(threads)]}
+        lacks = kernels.lacking(self.functions[role], request["optional"])
+        return {"backend": backend, "lacks": lacks, "findings": [*self.watch.findings, *_new_threads(threads)]}
 
     def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
         """Load the operation's own PyTorch baseline, and if asked its compiled form."""
@@ -192,7 +194,7 @@ class _Runner:
     # Calling
 
     def tensor(self, description: dict[str, Any], *, copy: bool) -> tuple[Any, Any]:
-        """Build an input from the arena: a view of it on the CPU unless ``copy``, else device memory.
+        """Build an input from the arena: a view of it or, on a GPU, of its mirror; with ``copy``, memory of its own.
 
         Returns:
             The input, and the bytes that hold it: its guard bands too unless it is a copy on the CPU.
@@ -202,13 +204,25 @@ class _Runner:
         guard = 0 if copy and self.device.type == "cpu" else protocol.GUARD_BYTES
         start, count = description["offset"] - guard, description["bytes"] + 2 * guard
         raw = torch.frombuffer(self.arena.map, dtype=torch.uint8, count=count, offset=start)
-        if copy or self.device.type != "cpu":
+        if copy:
             raw = raw.to(self.device, copy=True)
+        elif self.device.type != "cpu":
+            raw = self._mirror(raw, start)
         typed = raw[guard : guard + description["bytes"]].view(dtype)
         value = typed.as_strided(
             description["size"], description["stride"], typed.storage_offset() + description["start"]
         )
         return value, raw
+
+    def _mirror(self, raw: Any, start: int) -> Any:
+        """Copy bytes of the arena to the device, to where those from the same offset lay before.
+
+        So addresses come again with other content, as they do on a CPU.
+        """
+        mirror = self.mirrors.get(start)
+        if mirror is None or mirror.numel() < raw.numel():
+            mirror = self.mirrors[start] = self.torch.empty(raw.numel(), dtype=self.torch.uint8, device=self.device)
+        return mirror[: raw.numel()].copy_(raw)
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call a kernel once on fresh inputs, under observation, and hand back its output's bytes.
@@ -332,9 +346,12 @@ class _Runner:
             whole = raw.view(block.dtype).view(size)
         else:
             whole = self.torch.empty(size, dtype=block.dtype, device=self.device)
-        for first in range(0, rows, block.shape[0]):
-            part = whole[first : first + block.shape[0]]
-            part.copy_(block[: part.shape[0]])
+        whole[: block.shape[0]] = block[:rows]
+        done = block.shape[0]
+        while done < rows:  # a multiple of the block is there already
+            part = whole[done : 2 * done]
+            part.copy_(whole[: part.shape[0]])
+            done *= 2
         return whole, -(-(offset + count) // 4096) * 4096
 
     def _inputs(self, request: dict[str, Any]) -> list[tuple[Any, Any]]:

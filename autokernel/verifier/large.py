@@ -42,7 +42,7 @@ class Rows:
     Attributes:
         name: The size that counts rows.
         inputs: Indices of the inputs whose first dimension it is.
-        shape: The listed shape whose rows have the most elements.
+        shape: The listed shape whose rows have the most elements; other sizes are small.
         elements: Those of a row of the first input.
     """
 
@@ -69,8 +69,27 @@ def rows_of(spec: KernelSpec) -> Rows | None:
             continue
         if inputs:
             sizes = [_row_elements(spec, shape, name, dtype) for shape in listed]
-            return Rows(name, inputs, listed[sizes.index(max(sizes))], max(sizes))
+            shape = _slimmed(spec, listed[sizes.index(max(sizes))], name, max(sizes), dtype)
+            return Rows(name, inputs, shape, max(sizes))
     return None
+
+
+def _slimmed(
+    spec: KernelSpec, shape: Mapping[str, int], rows: str, elements: int, dtype: torch.dtype
+) -> Mapping[str, int]:
+    """Give sizes that the first input does not have their least listed value, such as a product's number of columns.
+
+    What passes 2**31 elements is then the input alone, not also a workspace that a kernel makes of right size.
+    """
+    for name in shape:
+        if name != rows:
+            slim = {**shape, name: min(listed.get(name, shape[name]) for listed in spec.shapes)}
+            try:
+                kept = _row_elements(spec, slim, rows, dtype) == elements
+            except Exception:  # the operation is not defined for such sizes
+                continue
+            shape = slim if kept else shape
+    return shape
 
 
 def _independent(spec: KernelSpec, name: str, dtype: torch.dtype) -> tuple[int, ...]:

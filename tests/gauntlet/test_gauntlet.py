@@ -49,7 +49,7 @@ CAUSES = {
     "i_reduce_drops_tail": {"smoke", "sweep", "edge"},
     "n_cross_entropy_no_max": {"stability"},
     "n_layernorm_onepass_variance": {"stability"},
-    "n_mlp_sigmoid_fp16_exp": {"smoke", "stability"},
+    "n_mlp_sigmoid_fp16_exp": {"smoke", "sweep", "stability"},
     "n_online_softmax_masked_head": {"stability"},
     "r_disk_replay_cross_entropy": {"file_written", "file_changed"},
     "r_shared_output_buffer_layernorm": {"output_overwritten"},
