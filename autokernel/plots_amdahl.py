@@ -12,7 +12,7 @@ import math
 
 import plotly.graph_objects as go
 
-from autokernel import plots
+from autokernel.plots.style import BLACK, BLUE, ORANGE, dress, escape
 from autokernel.profiling import ProfileReport, Target
 
 __all__ = ["amdahl"]
@@ -38,13 +38,13 @@ def amdahl(report: ProfileReport, *, title: str = "") -> go.Figure:
     figure.add_trace(
         go.Bar(
             y=labels, x=above, orientation="h", name="above the floor: can be recovered",
-            marker={"color": plots._ORANGE}, hovertext=[_hover(target) for target in shown], hoverinfo="text",
+            marker={"color": ORANGE}, hovertext=[_hover(target) for target in shown], hoverinfo="text",
         )
     )  # fmt: skip
     figure.add_trace(
         go.Bar(
             y=labels, x=below, orientation="h", name="at the floor, or no floor known",
-            marker={"color": plots._BLUE, "pattern": {"shape": "/"}}, hoverinfo="skip",
+            marker={"color": BLUE, "pattern": {"shape": "/"}}, hoverinfo="skip",
         )
     )  # fmt: skip
     for name, values, symbol in (
@@ -53,8 +53,8 @@ def amdahl(report: ProfileReport, *, title: str = "") -> go.Figure:
     ):
         texts = [f"{value:.2f}×" if math.isfinite(value) else "∞" for value in values]
         figure.add_trace(_markers(labels[: len(shown)], values, texts, name, symbol))
-    heading = title or f"{plots._escape(report.model)} on {plots._escape(report.device.get('name', ''))}"
-    plots._style(figure, heading, "Share of the device time (%)", "")
+    heading = title or f"{escape(report.model)} on {escape(report.device.get('name', ''))}"
+    dress(figure, "Share of the device time (%)", "", title=heading)
     figure.update_layout(
         barmode="stack",
         height=180 + 32 * len(labels),
@@ -72,15 +72,15 @@ def _above(target: Target) -> float:
 
 
 def _label(target: Target) -> str:
-    return plots._escape(target.name if len(target.name) <= 34 else target.name[:33] + "…")
+    return escape(target.name if len(target.name) <= 34 else target.name[:33] + "…")
 
 
 def _hover(target: Target) -> str:
-    lines = [f"<b>{plots._escape(target.title)}</b>", f"{target.device_us:.0f} µs in {target.calls} calls"]
+    lines = [f"<b>{escape(target.title)}</b>", f"{target.device_us:.0f} µs in {target.calls} calls"]
     if target.floor_us is not None:
         lines.append(f"floor {target.floor_us:.0f} µs")
-    lines.append(plots._escape(target.variants[0].label))
-    lines += [plots._escape(path or "the model") for path in target.paths[:3]]
+    lines.append(escape(target.variants[0].label))
+    lines += [escape(path or "the model") for path in target.paths[:3]]
     return "<br>".join(lines)
 
 
@@ -93,5 +93,5 @@ def _markers(labels: list[str], values: list[float], texts: list[str], name: str
         name=name,
         hovertext=texts,
         hoverinfo="text",
-        marker={"color": plots._BLACK, "symbol": symbol, "size": 9},
+        marker={"color": BLACK, "symbol": symbol, "size": 9},
     )
