@@ -148,6 +148,7 @@ class Evaluator:
                 f"choose one of {', '.join(self.spec.dtypes)}"
             )
         self.timing_cases = list(timing_cases) if timing_cases else [_default_timing_case(self)]
+        self._needed = sorted({name for case in self.timing_cases for name in case.options})
         self.settings = settings or EvaluatorSettings()
         self._sanitizer = sanitize.find(self.device.torch_name) if self.settings.sanitize else ""
         self._progress = progress
@@ -300,6 +301,7 @@ class Evaluator:
                 only=only,
                 allow=self.settings.allow,
                 large=self.device.is_gpu if self.settings.large is None else self.settings.large,
+                needed=self._needed,
                 progress=self._progress,
             )
         self._refuse_if_closed()
@@ -326,7 +328,7 @@ class Evaluator:
     # Timing
 
     def _load(self, runner: Runner, role: str, source: str) -> dict[str, Any]:
-        request = verification.load_request(self.spec, role, source)
+        request = verification.load_request(self.spec, role, source, self._needed)
         try:
             answer = runner.ask(request, seconds=self.settings.limits.load_seconds, doing=f"importing the {role}")
         except RunnerDied as died:

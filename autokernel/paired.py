@@ -157,7 +157,7 @@ class _CaseTimer:
     ) -> None:
         self.trial, self.spec, self.timing_case, self.roles = trial, spec, timing_case, list(roles)
         self.seed, self.roofline, self.settings = seed, roofline, settings
-        self.case = Case(shape=timing_case.shape, dtype=timing_case.dtype, options=timing_case.options)
+        self.case = timing_case.case
         self.inputs: list[tuple[Tensor, ...]] = []
         self.notes: list[str] = []
         self.random = random.Random(seed)

@@ -1,10 +1,12 @@
-"""Rotary position embedding, interleaved pairs.
+"""Rotary position embedding, of neighbours or of halves.
 
-    y[b, h, s, 2i]     = x[b, h, s, 2i] * cos[s, i] - x[b, h, s, 2i + 1] * sin[s, i]
-    y[b, h, s, 2i + 1] = x[b, h, s, 2i] * sin[s, i] + x[b, h, s, 2i + 1] * cos[s, i]
+    y[b, h, s, j] = x[b, h, s, j] * cos[s, i] - x[b, h, s, k] * sin[s, i]
+    y[b, h, s, k] = x[b, h, s, j] * sin[s, i] + x[b, h, s, k] * cos[s, i]
 
+The pair i is (j, k) = (2i, 2i + 1), or (i, i + D/2) with ``interleaved=False``.
 Memory-bound: x is read once and y written once; the tables are small.
-Source: J. Su et al., RoFormer, arXiv 2104.09864, equation 34 (pairs as there: 2i with 2i + 1).
+Source: J. Su et al., RoFormer, arXiv 2104.09864, equation 34 (neighbours); halves as in GPT-NeoX and the
+language models of the Llama family as Hugging Face has them (``rotate_half``).
 """
 
 from __future__ import annotations
@@ -21,14 +23,31 @@ __all__ = ["SPEC"]
 _BASE = 10000.0
 
 
-def reference(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def reference(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = True) -> Tensor:
     """Turn each pair of ``x[B, H, S, D]`` by the angle whose ``cos[S, D/2]`` and ``sin[S, D/2]`` are given."""
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+    first, second = pairs_of(x, interleaved)
+    return joined(first * cos - second * sin, first * sin + second * cos, interleaved)
 
 
-def baseline(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """As a product of complex numbers in float32, as Llama's own code has it."""
+def pairs_of(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
+    """The first and the second numbers of all pairs, each ``[..., D/2]``."""
+    if interleaved:
+        return x[..., 0::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:]
+
+
+def joined(first: Tensor, second: Tensor, interleaved: bool) -> Tensor:
+    """The pairs put back into ``[..., D]``."""
+    return torch.stack((first, second), dim=-1).flatten(-2) if interleaved else torch.cat((first, second), dim=-1)
+
+
+def baseline(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = True) -> Tensor:
+    """Neighbours as complex numbers in float32, as Llama's own code has it; halves as Hugging Face has them."""
+    if not interleaved:
+        first, second = pairs_of(x, interleaved)
+        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+        return x * cos + torch.cat((-second, first), dim=-1) * sin
     wide = x.float().contiguous()
     if wide.storage_offset() % 2:  # a complex number starts at an even element
         wide = wide.clone()
@@ -56,10 +75,10 @@ def late_positions(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Ge
     return (x, *tables(shape, x.dtype, x.device, first=100_000))
 
 
-def magnitude(x: Tensor, cos: Tensor, sin: Tensor) -> Magnitude:
-    even, odd = x[..., 0::2].abs(), x[..., 1::2].abs()
-    terms = torch.stack((even * cos.abs() + odd * sin.abs(), even * sin.abs() + odd * cos.abs()), dim=-1)
-    return Magnitude(accumulated=terms.flatten(-2))
+def magnitude(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = True) -> Magnitude:
+    first, second = pairs_of(x.abs(), interleaved)
+    cos, sin = cos.abs(), sin.abs()
+    return Magnitude(accumulated=joined(first * cos + second * sin, first * sin + second * cos, interleaved))
 
 
 def bytes_moved(shape: Shape, itemsize: int) -> float:
@@ -69,10 +88,10 @@ def bytes_moved(shape: Shape, itemsize: int) -> float:
 SPEC = KernelSpec(
     name="rotary_embedding",
     description=(
-        "x[B, H, S, D] with its pairs (2i, 2i + 1) turned by the angle of cos[S, D/2], sin[S, D/2]: "
-        "y_even = even * cos - odd * sin, y_odd = even * sin + odd * cos"
+        "x[B, H, S, D] with its pairs (2i, 2i + 1), or (i, i + D/2) if not interleaved, turned by the angle of "
+        "cos[S, D/2], sin[S, D/2]: y_first = first * cos - second * sin, y_second = first * sin + second * cos"
     ),
-    signature="(x, cos, sin)",
+    signature="(x, cos, sin, interleaved=True)",
     reference=reference,
     baseline=baseline,
     composed=reference,
@@ -100,6 +119,7 @@ SPEC = KernelSpec(
         {"B": 8, "H": 12, "S": 1024, "D": 64},
     ),
     cpu_timing_shapes=({"B": 1, "H": 16, "S": 1024, "D": 128},),
+    extensions=({"interleaved": False},),
     fills={
         "zeros": fills.zeros(0),
         "tiny": fills.scaled(0, 1e-3),

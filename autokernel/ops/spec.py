@@ -11,7 +11,7 @@ Units: bytes, FLOP.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class Case:
         shape: Sizes by name, as the spec's ``make_inputs`` takes them.
         dtype: ``float16``, ``bfloat16`` or ``float32``.
         fill: Name of the value pattern: ``normal`` or one of the spec's fills.
-        layout: How the strided inputs lie in memory; see `autokernel.verifier.layouts`.
+        layout: How the strided inputs, or one of them, lie in memory; see `autokernel.verifier.layouts`.
         options: Keyword arguments of ``kernel_fn``; empty means its defaults.
     """
 
@@ -97,16 +97,23 @@ class TimingCase:
         dtype: Name of the dtype.
         options: Keyword arguments of ``kernel_fn``.
         weight: Share of the model's time that this case stands for; only ratios matter.
+        layout: How the strided inputs, or one of them, lie in memory, as in `Case`.
     """
 
     shape: Shape
     dtype: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     weight: float = 1.0
+    layout: str = "contiguous"
+
+    @property
+    def case(self) -> Case:
+        """What is timed, as a case."""
+        return Case(shape=self.shape, dtype=self.dtype, layout=self.layout, options=self.options)
 
     @property
     def label(self) -> str:
-        return Case(shape=self.shape, dtype=self.dtype, options=self.options).label
+        return self.case.label
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,6 +137,9 @@ class KernelSpec:
         cpu_timing_shapes: The same for a CPU; ``timing_shapes`` when empty.
         dtypes: The dtypes in which the operation is defined.
         options: Keyword arguments to try in the sweep; the first entry is the default.
+        extensions: Further keyword arguments, each entry another form of the operation that a kernel may
+            leave out.  A ``kernel_fn`` that takes them is tried on them in every stage, as on the default;
+            one that does not is judged for the default alone, and serves no target that asks for them.
         fills: Adversarial value patterns by name.  Derived when None.
         strided_inputs: Indices of the inputs that callers may pass as strided views.
         result_dtypes: Accepted dtypes of the result: names, or ``input`` for the first floating
@@ -158,6 +168,7 @@ class KernelSpec:
     cpu_timing_shapes: Sequence[Shape] = ()
     dtypes: Sequence[str] = ("float16", "bfloat16", "float32")
     options: Sequence[Mapping[str, Any]] = ({},)
+    extensions: Sequence[Mapping[str, Any]] = ()
     fills: Mapping[str, Fill] | None = None
     strided_inputs: Sequence[int] = (0,)
     result_dtypes: Sequence[str] = ("input",)
@@ -182,6 +193,16 @@ class KernelSpec:
                 raise InvalidSpec(
                     f"spec {self.name!r} has the shape {dict(shape)!r}; a shape maps names to positive integers"
                 )
+
+    def option_names(self, needed: Collection[str] = ()) -> tuple[list[str], list[str]]:
+        """The keyword arguments that ``kernel_fn`` must take, and those that it may leave out.
+
+        Args:
+            needed: Names that a target asks for, and which it must take therefore.
+        """
+        extensions = {name for options in self.extensions for name in options}
+        required = {name for options in self.options for name in options} | extensions.intersection(needed)
+        return sorted(required), sorted(extensions - required)
 
     def usual_dtype(self, *, gpu: bool) -> str:
         """The dtype of the timing cases where none is asked for: the first, but float32 on a CPU."""

@@ -8,13 +8,13 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from autokernel import backends
 
-__all__ = ["LoadError", "describe_exception", "load"]
+__all__ = ["LoadError", "describe_exception", "lacking", "load"]
 
 
 class LoadError(Exception):
@@ -41,7 +41,7 @@ def load(file: Path, *, inputs: int, options: list[str]) -> tuple[Callable[..., 
     Args:
         file: The kernel file.
         inputs: How many tensors the operation takes.
-        options: The names of its keyword options.
+        options: The names of the keyword options that it must take.
 
     Raises:
         LoadError: It cannot be compiled or imported, or lacks a fitting ``kernel_fn``.
@@ -84,3 +84,15 @@ def _check_signature(function: Callable[..., Any], inputs: int, options: list[st
     except TypeError as error:
         wanted = ", ".join([f"{inputs} tensors", *[f"{name}=..." for name in options]])
         raise LoadError("contract", f"kernel_fn{signature} cannot be called with {wanted}: {error}") from error
+
+
+def lacking(function: Callable[..., Any], options: Iterable[str]) -> list[str]:
+    """The keyword options among ``options`` that ``kernel_fn`` does not take."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return []
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return []
+    by_name = {name for name, one in parameters.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return [name for name in options if name not in by_name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ _WIDE_VOLUME = 4 << 20
 
 
 def plan(spec: KernelSpec, *, dtype: str | None = None, seed: int | None = None) -> dict[Stage, list[Case]]:
-    """Return the cases of each stage, in order.
+    """Return the cases of each stage, in order; those of the spec's extensions follow those of the default.
 
     Args:
         spec: The operation.
@@ -30,13 +31,23 @@ def plan(spec: KernelSpec, *, dtype: str | None = None, seed: int | None = None)
         seed: Sizes that no table lists are drawn from it for the edge stage; none when None.
     """
     dtypes = _ordered(spec, dtype)
-    return {
+    stages = {
         Stage.SMOKE: smoke_cases(spec, dtypes),
         Stage.SWEEP: sweep_cases(spec, dtypes),
         Stage.STABILITY: stability_cases(spec, dtypes),
         Stage.DETERMINISM: determinism_cases(spec, dtypes),
         Stage.EDGE: edge_cases(spec, dtypes, [] if seed is None else drawn_shapes(spec, seed)),
     }
+    return {stage: [*cases, *_extended(spec, cases)] for stage, cases in stages.items()}
+
+
+def _extended(spec: KernelSpec, cases: Sequence[Case]) -> list[Case]:
+    """The same cases for each of the spec's extensions."""
+    return [
+        dataclasses.replace(case, options={**case.options, **extension})
+        for extension in spec.extensions
+        for case in cases
+    ]
 
 
 def _ordered(spec: KernelSpec, dtype: str | None) -> list[str]:

@@ -35,6 +35,7 @@ def verify(
     only: Sequence[Stage] | None = None,
     allow: Collection[str] = (),
     large: bool = False,
+    needed: Collection[str] = (),
     progress: Progress | None = None,
 ) -> tuple[Verdict, Trial | None]:
     """Judge a candidate in fresh runners; also return its trial, unless it could not be loaded.
@@ -51,11 +52,13 @@ def verify(
         only: Stages to run; all when None.
         allow: Kinds of findings that are reported and do not reject.
         large: Try offsets beyond 2**31 elements at the end of the edge stage.
+        needed: Names of the spec's extensions that the target asks for.
         progress: Told of each case.
     """
     begin = time.perf_counter()
     tell = progress or (lambda event: None)
-    loaded = _load(runners[0], source, spec)
+    request = load_request(spec, "candidate", source, needed)
+    loaded = _load(runners[0], request)
     if isinstance(loaded, Verdict):
         return loaded, None
     trial = Trial(runners[0], spec, device, loaded["backend"])
@@ -66,8 +69,11 @@ def verify(
         if only is not None and stage not in only:
             continue
         if stage is not Stage.SMOKE and not helpers:
-            helpers = _load_helpers(runners[1:], trial, source, spec)
+            helpers = _load_helpers(runners[1:], trial, request)
+        cases = [case for case in cases if not case.options.keys() & set(loaded["lacks"])]
         outcomes = _results([trial, *helpers], stage, cases, seed)
+        if stage is Stage.SWEEP:
+            outcomes = _then_left_out(outcomes, spec, loaded["lacks"])
         if large and stage is Stage.EDGE:
             outcomes = _then_large(outcomes, trial, dtype or spec.dtypes[0], derived_seed(seed, "large"))
         result = _run_stage(outcomes, stage, tell, begin + runners[0].limits.total_seconds, runners[0])
@@ -94,8 +100,7 @@ def _blocking(trial: Trial, allow: Collection[str]) -> bool:
     return any(finding.kind not in allow for finding in trial.findings.values())
 
 
-def _load(runner: Runner, source: str, spec: KernelSpec) -> dict[str, Any] | Verdict:
-    request = load_request(spec, "candidate", source)
+def _load(runner: Runner, request: dict[str, Any]) -> dict[str, Any] | Verdict:
     begin = time.perf_counter()
     try:
         answer = runner.ask(request, seconds=runner.limits.load_seconds, doing="importing kernel.py")
@@ -117,23 +122,30 @@ def _unloadable(status: Status, error: str, seconds: float, findings: tuple[Find
     return Verdict(accepted=False, stages=(stage,), findings=findings, error=error, seconds=seconds)
 
 
-def load_request(spec: KernelSpec, role: str, source: str) -> dict[str, Any]:
-    """What a runner is asked, to load the text of a kernel.py under a role."""
+def load_request(spec: KernelSpec, role: str, source: str, needed: Collection[str] = ()) -> dict[str, Any]:
+    """What a runner is asked, to load the text of a kernel.py under a role, for a target that needs some extensions."""
     generator = torch.Generator().manual_seed(0)
     inputs = spec.make_inputs(spec.shapes[0], dtype_named(spec.dtypes[0]), generator)
-    names = sorted({name for options in spec.options for name in options})
-    return {"op": "load", "role": role, "source": source, "inputs": len(inputs), "options": names}
+    required, optional = spec.option_names(needed)
+    return {
+        "op": "load",
+        "role": role,
+        "source": source,
+        "inputs": len(inputs),
+        "options": required,
+        "optional": optional,
+    }
 
 
-def _load_helpers(runners: Sequence[Runner], trial: Trial, source: str, spec: KernelSpec) -> list[Trial]:
+def _load_helpers(runners: Sequence[Runner], trial: Trial, request: dict[str, Any]) -> list[Trial]:
     """Load the candidate, which has passed the smoke stage, into further runners."""
     helpers = []
     with concurrent.futures.ThreadPoolExecutor(max(1, len(runners))) as pool:
-        for runner, loaded in zip(runners, pool.map(lambda one: _load(one, source, spec), runners), strict=True):
+        for runner, loaded in zip(runners, pool.map(lambda one: _load(one, request), runners), strict=True):
             if isinstance(loaded, Verdict):
                 trial.add_finding("unreliable_import", f"it was imported once, and then not: {loaded.error}")
             else:
-                helpers.append(Trial(runner, spec, trial.device, loaded["backend"]))
+                helpers.append(Trial(runner, trial.spec, trial.device, loaded["backend"]))
     return helpers
 
 
@@ -143,6 +155,20 @@ def _results(
     if stage is Stage.DETERMINISM:
         return determinism.results(trials[0], cases, derived_seed(seed, stage.value))
     return _case_results(trials, stage, cases, seed)
+
+
+def _then_left_out(
+    source: Generator[CaseResult, None, None], spec: KernelSpec, lacks: Collection[str]
+) -> Generator[CaseResult, None, None]:
+    """Say which forms of the operation were not tried, because ``kernel_fn`` does not take their options."""
+    with contextlib.closing(source):
+        yield from source
+    for extension in spec.extensions:
+        missing = [name for name in extension if name in lacks]
+        if missing:
+            label = " ".join(f"{name}={value}" for name, value in extension.items())
+            reason = f"kernel_fn takes no {' and no '.join(missing)}, and is judged for the default alone"
+            yield CaseResult(label=label, status=Status.SKIP, reason=reason)
 
 
 def _then_large(

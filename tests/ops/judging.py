@@ -91,7 +91,10 @@ def judge(spec: KernelSpec, case: Case, kernel_fn: Callable[..., Tensor], seed: 
 
 
 def cases(spec: KernelSpec, *, every_dtype: bool = True) -> Iterator[Case]:
-    """Every small and edge shape, option, fill and layout, one after another; fills in each dtype, or in turns."""
+    """Every small and edge shape, option, fill and layout, one after another; fills in each dtype, or in turns.
+
+    Those of an extension follow, with the edge shapes and one dtype for each fill.
+    """
     dtypes = list(spec.dtypes)
     last = spec.shapes[-1]
     yield from (Case(shape=shape, dtype=dtype) for shape in spec.shapes for dtype in dtypes)
@@ -103,6 +106,11 @@ def cases(spec: KernelSpec, *, every_dtype: bool = True) -> Iterator[Case]:
         yield from (Case(shape=last, dtype=dtype, fill=fill) for dtype in turn)
     layouts = ("stepped", "padded", "transposed")
     yield from (Case(shape=last, dtype="float32", layout=layout) for layout in layouts)
+    for options in spec.extensions:
+        yield from (Case(shape=shape, dtype=dtype, options=options) for shape in spec.shapes for dtype in dtypes)
+        for i, shape in enumerate(edges):
+            yield Case(shape=shape, dtype=dtypes[i % len(dtypes)], options=options)
+        yield from (Case(shape=last, dtype="float32", fill=fill, options=options) for fill in spec.fills or {})
 
 
 def worst(spec: KernelSpec, kernel_fn: Callable[..., Tensor], chosen: Iterable[Case] | None = None) -> float:

@@ -153,3 +153,13 @@ def test_a_spec_without_edges_has_an_edge_stage_all_the_same():
 
     assert plan(never)[Stage.EDGE] == []
     assert everything(plan(never))
+
+
+def test_an_extension_is_tried_in_every_stage_on_all_that_the_default_is_tried_on():
+    stages = plan(ops.get("rotary_embedding"), seed=1)
+
+    for stage, cases in stages.items():
+        default = [case for case in cases if not case.options]
+        extended = [case for case in cases if case.options == {"interleaved": False}]
+        assert [dataclasses.replace(case, options={}) for case in extended] == default, stage
+        assert default
