@@ -76,10 +76,11 @@ class CampaignBoard(ipywidgets.VBox):
 
     def close(self) -> None:
         """Remove the widgets and stop following; the campaign goes on."""
-        self.overview.unfollow()
-        self.overview.close()
-        for page in self._pages.values():
-            page.close()
+        if hasattr(self, "overview"):  # else the constructor raised
+            self.overview.unfollow()
+            self.overview.close()
+            for page in self._pages.values():
+                page.close()
         super().close()
 
     def _lay_out(self) -> None:
