@@ -25,6 +25,7 @@ from autokernel.policy import PolicySettings
 from autokernel.results import ResultsFile
 from autokernel.runfolder import Paths
 from autokernel.target import FILE, Target, Timing
+from autokernel.verifier.layouts import check_layout
 
 __all__ = ["choose_backend", "choose_device", "create", "read_start"]
 
@@ -193,7 +194,9 @@ def _check_timing(spec: KernelSpec, timing: Timing) -> None:
     names, shape = list(spec.shapes[0]), timing.shape
     if not timing.weight > 0:
         raise UsageError(f"the weight of {dict(shape)} is {timing.weight!r}; it must be above 0")
-    options = {name for entry in spec.options for name in entry}
+    if not (timing.model_us is None or timing.model_us > 0):
+        raise UsageError(f"the model's time for {dict(shape)} is {timing.model_us!r} us; it must be above 0, or None")
+    options = {name for entry in (*spec.options, *spec.extensions) for name in entry}
     if not options.issuperset(timing.options):
         raise UsageError(
             f"the options {dict(timing.options)} do not fit {spec.name}, whose options are "
@@ -204,6 +207,7 @@ def _check_timing(spec: KernelSpec, timing: Timing) -> None:
     for name, size in shape.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise UsageError(f"the size {name}={size!r} of {spec.name} is no positive integer")
+    check_layout(timing.layout, spec.strided_inputs)
 
 
 def _volume(shape: Mapping[str, int]) -> int:

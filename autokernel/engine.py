@@ -272,7 +272,9 @@ class Engine:
 
             target = self._target
             cases = [
-                TimingCase(shape=case.shape, dtype=target.dtype, options=case.options, weight=case.weight)
+                TimingCase(
+                    shape=case.shape, dtype=target.dtype, options=case.options, weight=case.weight, layout=case.layout
+                )
                 for case in target.timing
             ]
             settings = EvaluatorSettings(promising=1 + target.policy.threshold / 2)  # what may be kept is confirmed

@@ -35,11 +35,16 @@ class Timing:
         shape: Sizes by name.
         options: Keyword arguments of ``kernel_fn``.
         weight: Share of the model's time that it stands for; only ratios matter.
+        layout: How the inputs lie in memory, such as ``permuted`` or ``transposed:1``; see
+            `autokernel.verifier.layouts`.
+        model_us: Microseconds that one such call takes in the model as it is, or None if nobody measured it.
     """
 
     shape: Mapping[str, int]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     weight: float = 1.0
+    layout: str = "contiguous"
+    model_us: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +99,10 @@ class Target:
         for case in self.timing:
             lines += ["", "[[timing]]", f"shape = {toml_value(case.shape)}"]
             lines += [f"options = {toml_value(case.options)}"] if case.options else []
+            lines += [f"layout = {toml_value(case.layout)}"] if case.layout != "contiguous" else []
             lines += [f"weight = {toml_value(float(case.weight))}"]
+            if case.model_us is not None:
+                lines += [f"model_us = {toml_value(float(case.model_us))}  # of one such call in the model as it was"]
         lines += ["", "[policy]  # a limit that is commented out does not apply"]
         for field in dataclasses.fields(self.policy):
             value = getattr(self.policy, field.name)

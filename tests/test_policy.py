@@ -115,7 +115,10 @@ def test_settings_that_make_no_sense_are_refused(setting):
 
 TARGET = Target(
     reference="/a b/my \"op\".py:x", operation="x", tag="x-1", backend="cpp", device="cpu", dtype="float32",
-    timing=(Timing(shape={"M": 4, "N": 5}, options={"causal": True, "eps": 1e-6}, weight=0.3), Timing(shape={"M": 1})),
+    timing=(
+        Timing(shape={"M": 4, "N": 5}, options={"causal": True, "eps": 1e-6}, weight=0.3),
+        Timing(shape={"M": 1}, layout="transposed:1", model_us=12.5),
+    ),
     policy=PolicySettings(plateau=None, minutes=5.0),
 )  # fmt: skip
 

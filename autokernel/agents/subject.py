@@ -104,7 +104,8 @@ def _cost(spec: KernelSpec, shape: Any, dtype: str) -> tuple[float | None, float
 def _case(case: Any, cost: tuple[float | None, float | None], line: Roofline | None, dtype: str) -> str:
     flops, moved = cost
     sizes = " ".join(f"{name}={value}" for name, value in {**case.shape, **case.options}.items())
-    words = [f"{sizes} {dtype}, weight {case.weight:g}"]
+    layout = "" if case.layout == "contiguous" else f" {case.layout}"
+    words = [f"{sizes} {dtype}{layout}, weight {case.weight:g}"]
     words += [] if flops is None else [f"{flops / 1e6:.6g} MFLOP"]
     words += [] if moved is None else [f"{moved / 1e6:.6g} MB at the least"]
     if line is not None and flops is not None and moved is not None:

@@ -34,6 +34,7 @@ from autokernel.runfolder import RunFolder
 from autokernel.runner import kernels as loader
 from autokernel.target import FILE
 from autokernel.verdict import Verdict
+from autokernel.verifier.layouts import name_of
 
 __all__ = ["Kernel", "find_kernels"]
 
@@ -87,30 +88,13 @@ class Kernel:
         aligned = value.storage_offset() * value.element_size() % _ALIGNMENT == 0 or "offset" in layouts
         if value.is_contiguous() and aligned:
             return value
-        if index in self.spec.strided_inputs and aligned and _layout(value) in layouts:
+        if index in self.spec.strided_inputs and aligned and name_of(value.shape, value.stride()) in layouts:
             return value
         return value.clone(memory_format=torch.contiguous_format)
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _layout(value: Tensor) -> str:
-    """Which of the verifier's layouts a tensor that is not contiguous has; "" if none that is told apart here."""
-    if value.dim() < 2:
-        return ""
-    if value.transpose(-1, -2).is_contiguous():
-        return "transposed"
-    if value.dim() > 2 and value.transpose(-2, -3).is_contiguous():
-        return "permuted"
-    sizes, strides = value.shape, value.stride()
-    if strides[-1] != 1:
-        return ""
-    even = [strides[i] == strides[i + 1] * sizes[i + 1] for i in range(value.dim() - 1)]
-    if strides[-2] > sizes[-1] and all(even[:-1]):
-        return "padded"
-    return "cut" if value.dim() > 2 and even[-1] and strides[-3] > strides[-2] * sizes[-2] and all(even[:-2]) else ""
 
 
 def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, device: str = "auto") -> list[Kernel]:

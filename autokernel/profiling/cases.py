@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import torch
+
 from autokernel.ops.spec import DTYPES
 from autokernel.profiling.calls import TensorInfo
 from autokernel.profiling.graph import Match
+from autokernel.profiling.strides import by_heads
+from autokernel.profiling.targets import Layout
 
 __all__ = ["case_of", "flops_of_call", "main_dtype"]
 
@@ -19,8 +23,13 @@ _MAIN = {"matmul": "A", "flash_attention": "Q", "cross_entropy": "logits"}  # ot
 
 
 def main_dtype(match: Match) -> str:
-    """Dtype of the operation's first input."""
-    return match.inputs[_MAIN.get(match.kind, "x")].dtype
+    """Dtype that a kernel would work in: that of the operation's first input; of a rotation the wider of x and table."""
+    dtype = match.inputs[_MAIN.get(match.kind, "x")].dtype
+    if match.kind == "rotary_embedding" and match.inputs["cos"].is_float and match.inputs["x"].is_float:
+        table = match.inputs["cos"].dtype
+        wide = torch.promote_types(getattr(torch, dtype), getattr(torch, table))
+        return str(wide).removeprefix("torch.")
+    return dtype
 
 
 def case_of(match: Match) -> tuple[dict[str, int] | None, str]:
@@ -34,6 +43,8 @@ def case_of(match: Match) -> tuple[dict[str, int] | None, str]:
     try:
         sizes = _SIZES[match.kind](match)
     except (IndexError, KeyError):
+        return None, reason or "its shapes have no counterpart in the shipped operation"
+    if not sizes:
         return None, reason or "its shapes have no counterpart in the shipped operation"
     if any(size < 1 for size in sizes.values()):
         return None, reason or "an empty tensor"
@@ -70,12 +81,9 @@ def _loss(match: Match) -> dict[str, int]:
 
 def _rotary(match: Match) -> dict[str, int]:
     x, cos = match.inputs["x"], match.inputs["cos"]
-    batch, first, second, width = x.shape
-    # The table is broadcast over the heads: where it has a 1 (or nothing), there they are.
-    table = (1,) * (4 - len(cos.shape)) + tuple(cos.shape[-4:])
-    if table[1] == first and table[2] == 1 and first > 1:
-        return {"B": batch, "H": second, "S": first, "D": width}
-    return {"B": batch, "H": first, "S": second, "D": width}
+    turned = by_heads(Layout(x.shape, x.stride, x.dtype), cos.shape, cos.stride)
+    shape = x.shape if turned is None else turned.shape
+    return dict(zip("BHSD", shape, strict=True)) if len(shape) == 4 else {}
 
 
 _SIZES: dict[str, Callable[[Match], dict[str, int]]] = {

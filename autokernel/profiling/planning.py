@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autokernel.campaign_plan import CampaignTarget
 from autokernel.errors import UsageError
+from autokernel.profiling.strides import layout_of
 from autokernel.profiling.targets import Target
 from autokernel.target import Timing
 
@@ -59,7 +60,13 @@ def _made(report: ProfileReport, target: Target, backend: str) -> CampaignTarget
         operation=target.operation,
         share=min(1.0, device_us / report.totals.device_us),
         timing=tuple(
-            Timing(shape=dict(one.shape or {}), options=dict(one.options), weight=one.device_us)
+            Timing(
+                shape=dict(one.shape or {}),
+                options=dict(one.options),
+                weight=one.device_us,
+                layout=layout_of(target.operation, one),
+                model_us=one.device_us / one.calls,
+            )
             for one in alike[:_MOST_SIZES]
             if one.device_us
         ),

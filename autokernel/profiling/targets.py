@@ -184,13 +184,20 @@ class Target:
             UsageError: No shipped operation covers this target.
         """
         from autokernel.ops.spec import TimingCase
+        from autokernel.profiling.strides import layout_of
 
         if not self.offered:
             raise UsageError(
                 f"{self.name} is not covered by a shipped operation ({self.unlike or 'it is none of them'})"
             )
         return [
-            TimingCase(shape=dict(one.shape or {}), dtype=one.dtype, options=dict(one.options), weight=one.device_us)
+            TimingCase(
+                shape=dict(one.shape or {}),
+                dtype=one.dtype,
+                options=dict(one.options),
+                weight=one.device_us,
+                layout=layout_of(self.operation, one),
+            )
             for one in self.variants
             if one.covered
         ]

@@ -31,6 +31,11 @@ def rotate_half(x: Tensor) -> Tensor:
     return torch.cat((-second, first), dim=-1)
 
 
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs (i, i + D/2) of ``[..., S, D]``; cos and sin are ``[S, D]``."""
+    return x * cos + rotate_half(x) * sin
+
+
 class Attention(nn.Module):
     def __init__(self, width: int, heads: int, kv_heads: int) -> None:
         super().__init__()
@@ -45,8 +50,7 @@ class Attention(nn.Module):
         q = self.q(x).view(batch, length, self.heads, self.head_width).transpose(1, 2)
         k = self.k(x).view(batch, length, self.kv_heads, self.head_width).transpose(1, 2)
         v = self.v(x).view(batch, length, self.kv_heads, self.head_width).transpose(1, 2)
-        q = q * cos + rotate_half(q) * sin
-        k = k * cos + rotate_half(k) * sin
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k, v = (one.repeat_interleave(self.heads // self.kv_heads, dim=1) for one in (k, v))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))

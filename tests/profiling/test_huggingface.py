@@ -69,6 +69,7 @@ def test_every_operation_of_the_model_is_found(kind, implementation, tmp_path):
     assert report.operation("matmul")
     assert report.totals.explained >= 0.97
     assert report.aligned
+    assert all(target.offered for target in report.operation("rotary_embedding"))
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from autokernel.profiling import patterns
+from autokernel.profiling.cases import case_of, main_dtype
 from autokernel.profiling.graph import Graph
 from autokernel.profiling.stream import Recorder
 
@@ -358,8 +359,53 @@ def test_rotary_embedding_is_found_with_its_style(written, style):
     match = only("rotary_embedding", written, torch.randn(B, H, S, D))
 
     assert match.details == {"style": style}
-    assert bool(match.unlike) is (style == "half")
+    assert match.options == ({"interleaved": False} if style == "half" else {})
+    assert match.unlike == ""
     assert match.inputs["x"].shape == (B, H, S, D)
+    assert case_of(match) == ({"B": B, "H": H, "S": S, "D": D}, "")
+
+
+def turned(x, cos, sin):
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+HEADS, POSITIONS = torch.randn(B, S, H, D).transpose(1, 2), torch.randn(B, S, H, D)
+SHAPE = {"B": B, "H": H, "S": S, "D": D}
+
+
+@pytest.mark.parametrize(
+    ("x", "sizes", "shape", "dtype"),
+    [
+        (HEADS, (S, D), SHAPE, "float32"),
+        (HEADS, (1, 1, S, D), SHAPE, "float32"),
+        (HEADS, (B, 1, S, D), {**SHAPE, "B": 1, "S": B * S}, "float32"),  # a table for each sequence
+        (POSITIONS, (1, S, 1, D), SHAPE, "float32"),
+        (POSITIONS, (B, S, 1, D), {**SHAPE, "B": 1, "S": B * S}, "float32"),
+        (HEADS.bfloat16(), (S, D), SHAPE, "float32"),  # the table's dtype is the wider
+    ],
+)
+def test_a_rotation_has_the_sizes_that_a_kernel_is_given(x, sizes, shape, dtype):
+    match = only("rotary_embedding", turned, x, torch.randn(sizes), torch.randn(sizes))
+
+    assert case_of(match) == (shape, "")
+    assert main_dtype(match) == dtype
+
+
+@pytest.mark.parametrize(
+    ("x", "sizes", "reason"),
+    [
+        (HEADS, (H, S, D), "a table of 3x8x4"),
+        (HEADS, (B, H, S, D), "a table of 2x3x8x4"),
+        (HEADS.contiguous(), (B, 1, S, D), "a table of 2x1x8x4"),  # would need a copy
+        (torch.randn(S, D), (S, D), "2 dimensions"),
+    ],
+)
+def test_a_rotation_that_no_kernel_is_given_says_why(x, sizes, reason):
+    match = only("rotary_embedding", turned, x, torch.randn(sizes), torch.randn(sizes))
+
+    assert match.unlike.startswith(reason)
+    assert case_of(match)[1] == match.unlike
 
 
 def test_joining_halves_without_turning_them_is_no_rotary_embedding():

@@ -87,13 +87,39 @@ def test_covered_variants_become_timing_cases_weighted_by_their_time(reports):
     assert case.weight == pytest.approx(target.device_us)
 
 
-def test_what_no_shipped_operation_covers_says_why_and_is_not_offered(reports):
-    rotation = reports["llama"].operation("rotary_embedding")[0]
+def test_what_no_shipped_operation_covers_says_why_and_is_not_offered():
+    report = quick(nn.Softmax(dim=0), torch.randn(64, 32))
+    (columns,) = report.operation("softmax")
 
-    assert not rotation.offered
-    assert "neighbours" in rotation.unlike
-    with pytest.raises(UsageError, match="neighbours"):
-        rotation.timing_cases()
+    assert not columns.offered
+    assert columns.unlike == "not over the last dimension"
+    with pytest.raises(UsageError, match="not over the last dimension"):
+        columns.timing_cases()
+    with pytest.raises(UsageError, match="not covered"):
+        report.campaign_targets(["softmax"])
+
+
+def test_the_rotation_of_halves_is_a_target_with_its_sizes_option_and_strides(reports):
+    (rotation,) = reports["llama"].campaign_targets(["rotary_embedding"])
+
+    (of_queries, of_keys) = sorted(rotation.timing, key=lambda one: -one.shape["H"])
+    assert of_queries.shape == {"B": 1, "H": 8, "S": 64, "D": 32}
+    assert of_keys.shape == {"B": 1, "H": 2, "S": 64, "D": 32}
+    assert of_queries.options == of_keys.options == {"interleaved": False}
+    assert of_queries.layout == of_keys.layout == "permuted"
+    assert of_queries.model_us * 2 == pytest.approx(of_queries.weight)  # two layers
+    assert reports["llama"].totals.recognised_us / reports["llama"].totals.device_us > 0.9
+
+
+def test_timing_cases_lie_in_memory_as_the_model_has_them(reports):
+    layouts = {one.name: one.timing[0].layout for one in reports["llama"].campaign_targets(least_share=0.0)}
+
+    assert layouts["matmul-64x2000x256"] == "transposed:1"  # a Linear's weight
+    assert layouts["flash_attention"] == "permuted:0"  # keys and values were repeated for their queries
+    assert layouts["fused_mlp"] == "contiguous"  # its weights are taken as they are
+    assert layouts["rmsnorm"] == "contiguous"
+    (of_bert,) = reports["bert"].operation("flash_attention")
+    assert of_bert.timing_cases()[0].layout == "permuted"
 
 
 def test_the_order_is_that_of_the_time_above_the_floor(reports):
@@ -389,5 +415,3 @@ def test_the_plan_becomes_targets_of_a_campaign(reports):
     assert by_name["rmsnorm"].timing[0].shape == {"M": 64, "N": 256}
     assert by_name["rmsnorm"].timing[0].options == {"eps": 1e-6}
     assert by_name["rmsnorm"].share == report.target("rmsnorm").share
-    with pytest.raises(UsageError, match="not covered"):
-        report.campaign_targets(["rotary_embedding"])

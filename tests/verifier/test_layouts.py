@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autokernel.verifier.layouts import LAYOUTS, lay_out
+from autokernel.errors import UsageError
+from autokernel.verifier.layouts import BATCH_LAYOUTS, LAYOUTS, check_layout, lay_out, name_of
 
 X = torch.arange(3 * 5 * 7, dtype=torch.float32).reshape(3, 5, 7)
 
@@ -80,3 +81,32 @@ def test_only_the_inputs_that_callers_may_pass_as_views_are_laid_out():
 
     assert a is first
     assert b.stride() == (8, 2)
+
+
+def test_a_layout_with_numbers_is_that_of_these_inputs_alone():
+    one, other = lay_out((X, X), "transposed:1", (0, 1))
+
+    assert one.is_contiguous()
+    assert other.transpose(-1, -2).is_contiguous()
+    assert torch.equal(other, X)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "permuted", "cut", "padded", "contiguous"])
+def test_a_tensor_is_told_by_its_strides_which_layout_it_has(layout):
+    view = laid_out(layout)
+
+    assert name_of(view.shape, view.stride()) == layout
+
+
+@pytest.mark.parametrize("view", [laid_out("strided"), X[:, ::2], X.permute(2, 0, 1), X[0, 0, ::2]])
+def test_strides_of_no_layout_that_is_told_apart_have_no_name(view):
+    assert name_of(view.shape, view.stride()) == ""
+
+
+def test_a_layout_that_inputs_cannot_be_timed_in_is_refused():
+    for layout in ("", "sideways", "broadcast", "transposed:2", "transposed:x"):
+        with pytest.raises(UsageError, match="none that inputs are timed in"):
+            check_layout(layout, (0, 1))
+    for layout in (*LAYOUTS, *BATCH_LAYOUTS, "permuted:0,1"):
+        if layout != "broadcast":
+            check_layout(layout, (0, 1))

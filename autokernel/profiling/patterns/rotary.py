@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from autokernel.profiling.calls import Call, TensorInfo
 from autokernel.profiling.graph import Graph, Match
+from autokernel.profiling.strides import by_heads
+from autokernel.profiling.targets import Layout
 
 __all__ = ["rotary_embedding"]
 
@@ -162,12 +164,16 @@ def _match(
         calls=tuple(sorted({call.index for call in calls})),
         inputs={"x": x, "cos": cos, "sin": sin},
         output=output,
+        options={} if style == "interleaved" else {"interleaved": False},
         details={"style": style},
-        unlike=_unlike(x, style),
+        unlike=_unlike(x, cos),
     )
 
 
-def _unlike(x: TensorInfo, style: str) -> str:
-    if style != "interleaved":
-        return "it turns the pairs (i, i + D/2); the shipped operation turns neighbours"
-    return "" if len(x.shape) == 4 else f"{len(x.shape)} dimensions"
+def _unlike(x: TensorInfo, cos: TensorInfo) -> str:
+    if len(x.shape) != 4:
+        return f"{len(x.shape)} dimensions"
+    layout = Layout(x.shape, x.stride, x.dtype)
+    if by_heads(layout, cos.shape, cos.stride) is None:
+        return f"a table of {'x'.join(map(str, cos.shape))} for {'x'.join(map(str, x.shape))}"
+    return "" if cos.shape[-1] in (x.shape[-1], x.shape[-1] // 2) else "a table of another width"
