@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from autokernel.backends import toolcache
+from autokernel.backends import elf, toolcache
 from autokernel.backends.arguments import POINTER_DTYPES, check_kinds, explain_tensor
 from autokernel.backends.cpp_header import AUTOKERNEL_CPP_HEADER, DTYPE_CODES
 from autokernel.backends.diagnostics import compile_error
@@ -45,11 +45,10 @@ BASE_FLAGS = (
 )
 _DIAGNOSTIC_FLAGS = ("-fno-diagnostics-show-caret", "-fdiagnostics-color=never", "-ftemplate-backtrace-limit=2")
 _ALLOWED_FLAG = re.compile(
-    r"-(O([0-3sg]|fast)?|f(?!plugin|dump|profile)[\w=-]+|m[\w=.,-]+|D\w+(=[\w.+-]*)?|std=[\w+]+)$"
+    r"-(O([0-3sg]|fast)?|f(?!plugin|dump|profile|lto)[\w=-]+|m[\w=.,-]+|D\w+(=[\w.+-]*)?|std=[\w+]+)$"
 )
 _FORBIDDEN = frozenset(
-    name.encode()
-    for name in (
+    (
         *("dlopen", "dlmopen", "dlsym", "dlvsym", "dl_iterate_phdr", "system", "popen", "fork", "vfork", "clone"),
         *("execl", "execlp", "execle", "execv", "execvp", "execvpe", "execve", "posix_spawn", "posix_spawnp"),
         *("socket", "connect", "bind", "ptrace", "process_vm_readv", "process_vm_writev", "syscall", "mprotect"),
@@ -231,27 +230,35 @@ def _build(
         text = f'{AUTOKERNEL_CPP_HEADER}\n#line 1 "CPP_SRC"\n{source}\n'
         (work / "kernel.cpp").write_text(text)
         _tool([*command, *options, *_DIAGNOSTIC_FLAGS, "-c", "kernel.cpp", "-o", "kernel.o"], work, source, timeout_s)
+        _refuse_trespass(work / "kernel.o")
         runtime = ["-fopenmp"] if "-fopenmp" in options else []  # OpenMP's threads come from a library
         link = [*command, "-shared", "-pthread", *runtime, "-Wl,--no-undefined", "kernel.o", "-o", "kernel.so"]
         _tool(link, work, source, timeout_s)
-        _refuse_trespass(work / "kernel.so")
         toolcache.publish(work / "kernel.so", target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _refuse_trespass(library: Path) -> None:
+def _refuse_trespass(compiled: Path) -> None:
     """Refuse code that would load libraries, start processes, open files or reach the network.
 
     The linker resolves a kernel against the C and C++ runtime only, so no other library can be called
-    by name; what remains is to look one up while running.  Names of imported functions stand in the
-    file between zero bytes.
+    by name; what remains is to look one up while running, or to leave a name weak, which is bound to
+    whatever library of the process has it.  The object file is read, because a runtime that is linked
+    statically brings names of its own.
     """
-    imported = set(library.read_bytes().split(b"\0")) & _FORBIDDEN
-    if imported:
-        names = ", ".join(sorted(name.decode() for name in imported))
+    imported = elf.undefined_names(compiled.read_bytes())
+    unfit = sorted(name for name in imported if name.lstrip("_").removeprefix("libc_") in _FORBIDDEN)
+    if unfit:
         raise CompileError(
-            f"CPP_SRC uses {names}; a kernel computes and has no use for libraries, processes, files or sockets"
+            f"CPP_SRC uses {', '.join(unfit)}; a kernel computes and has no use for libraries, processes, files or "
+            "sockets"
+        )
+    weak = sorted(name for name, is_weak in imported.items() if is_weak and not name.startswith(("_", "pthread_")))
+    if weak:
+        raise CompileError(
+            f"CPP_SRC declares {', '.join(weak)} weak and does not define it; define it, because another library of "
+            "the process could be called in its place"
         )
 
 

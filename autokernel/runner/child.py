@@ -219,10 +219,13 @@ class _Runner:
 
         So addresses come again with other content, as they do on a CPU.
         """
+        from autokernel.runner import repeated
+
         mirror = self.mirrors.get(start)
         if mirror is None or mirror.numel() < raw.numel():
             mirror = self.mirrors[start] = self.torch.empty(raw.numel(), dtype=self.torch.uint8, device=self.device)
-        return mirror[: raw.numel()].copy_(raw)
+        repeated.write(mirror[: raw.numel()], raw)
+        return mirror[: raw.numel()]
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call a kernel once on fresh inputs, under observation, and hand back its output's bytes.
@@ -356,6 +359,8 @@ class _Runner:
 
     def _inputs(self, request: dict[str, Any]) -> list[tuple[Any, Any]]:
         """Build a call's inputs, or rewrite those of its slot in place, so that they keep their identity."""
+        from autokernel.runner import repeated
+
         slot = request.get("slot")
         fresh = [self.tensor(description, copy=False) for description in request["inputs"]]
         if slot is None:
@@ -363,7 +368,7 @@ class _Runner:
         kept = self.slots.setdefault(slot, fresh)
         if kept is not fresh and self.device.type != "cpu":
             for (_value, old), (_fresh_value, new) in zip(kept, fresh, strict=True):
-                old.copy_(new)
+                repeated.write(old, new)
         return kept
 
     def _output_problems(self, output: Any, memory: list[Any]) -> list[tuple[str, str]]:
@@ -428,11 +433,13 @@ class _Runner:
 
     def do_inputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take input sets for timing: private copies, rewritten in place when they exist already."""
+        from autokernel.runner import repeated
+
         fresh = [[self.tensor(one, copy=True)[0] for one in inputs] for inputs in request["sets"]]
         if request["rewrite"]:
             for old, new in zip(self.sets[request["first"] :], fresh, strict=True):
                 for target, source in zip(old, new, strict=True):
-                    target.copy_(source)
+                    repeated.write(target, source)
         else:
             self.sets = fresh
         self._synchronize()

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["change", "endure", "recall"]
+__all__ = ["change", "endure", "recall", "write"]
 
 _clock = time.perf_counter
 _equal = torch.equal
@@ -110,7 +110,15 @@ def recall(
 
 
 def change(values: Sequence[torch.Tensor], changes: Sequence[Sequence[int]]) -> None:
-    """Set element ``to`` of input ``index`` to nearly that at ``source``, for each (index, to, source)."""
+    """Set element ``to`` of input ``index`` to nearly that at ``source``, for each (index, to, source).
+
+    Like `write`, without PyTorch's knowledge.
+    """
     for index, to, source in changes:
-        flat = _view(values[index], -1)
+        flat = _view(values[index].data, -1)
         flat[to] = flat[source].item() * 1.0009765625
+
+
+def write(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Overwrite ``old`` as another kernel would, so that PyTorch's count of its versions does not tell."""
+    old.data.copy_(new)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from autokernel import backends
-from autokernel.backends import cpp
+from autokernel.backends import cpp, elf
 from autokernel.errors import BackendUnavailable, CompileError, UsageError
 
 AVAILABLE, WHY = backends.available("cpp")
@@ -253,3 +253,45 @@ def test_code_that_reaches_beyond_its_computation_is_refused(include: str, call:
 
     with pytest.raises(CompileError, match=f"CPP_SRC uses {name}; a kernel computes"):
         cpp.compile(f'#include <{include}>\nextern "C" void* reach() {{ return (void*)(uintptr_t){call}; }}')
+
+
+def test_a_forbidden_name_hides_neither_behind_underscores_nor_behind_one_that_ends_alike() -> None:
+    hidden = (
+        '#include <fcntl.h>\nextern "C" int reopen() { return open("x", 0); }\n'
+        'extern "C" int __fork(); extern "C" int part() { return __fork(); }'
+    )
+    with pytest.raises(CompileError, match="CPP_SRC uses __fork, open; a kernel computes"):
+        cpp.compile(hidden)
+    with pytest.raises(UsageError, match="-flto"):
+        cpp.compile(SCALE, defines={"N_THREADS": 1}, flags=["-flto"])
+
+
+def test_a_weak_name_that_a_library_of_the_process_could_fill_is_refused() -> None:
+    weak = 'extern "C" __attribute__((weak)) void cblas_sgemm(int);\n'
+    weak += 'extern "C" void f() { if (cblas_sgemm) cblas_sgemm(1); }'
+
+    with pytest.raises(CompileError, match="declares cblas_sgemm weak and does not define it"):
+        cpp.compile(weak)
+
+
+def test_names_that_a_kernel_only_mentions_are_no_calls() -> None:
+    text = "#include <map>\n#include <mutex>\n#include <string>\n#include <thread>\nstatic std::mutex lock;\n"
+    text += 'extern "C" const char* word() { static std::map<int, std::string> words{{0, "system"}, {1, "open"}};\n'
+    text += "std::lock_guard<std::mutex> held(lock); return words[0].c_str(); }"
+
+    cpp.compile(text)
+
+
+def test_the_names_that_an_object_file_imports(tmp_path: Path) -> None:
+    (tmp_path / "a.cpp").write_text(
+        'extern "C" int there(); extern "C" __attribute__((weak)) int perhaps();\n'
+        'extern "C" int here() { return there() + (perhaps ? perhaps() : 0); }'
+    )
+    subprocess.run([*cpp.compiler(), "-c", "a.cpp", "-o", "a.o"], cwd=tmp_path, check=True)
+    names = elf.undefined_names((tmp_path / "a.o").read_bytes())
+
+    assert names["there"] is False and names["perhaps"] is True and "here" not in names
+    with pytest.raises(ValueError, match="no ELF file"):
+        elf.undefined_names(b"MZ" + bytes(100))
+    with pytest.raises(ValueError, match="cannot be read"):
+        elf.undefined_names((tmp_path / "a.o").read_bytes()[:70])
