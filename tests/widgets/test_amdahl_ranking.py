@@ -30,6 +30,11 @@ def cells(ranking):
     return {row[1]["data-id"].removeprefix("target "): [text_of(cell) for cell in row[2:]] for row in rows}
 
 
+def slide(ranking, name, value):
+    """Move a slider as a browser does."""
+    ranking.sliders._handle_custom_msg({"slide": name, "value": value}, [])
+
+
 def trace(ranking, name):
     return next(one for one in ranking.chart.figure["data"] if one["name"].startswith(name))
 
@@ -51,8 +56,8 @@ def test_each_target_stands_with_its_share_its_ceiling_and_what_it_would_bring(r
 
 def test_the_chart_splits_each_bar_at_the_floor_and_the_rest_is_a_bar_of_its_own(ranking):
     assert trace(ranking, "above")["x"] == pytest.approx([20.0, 15.0, 2.0, 0.0])
-    assert trace(ranking, "at the floor")["x"] == pytest.approx([20.0, 5.0, 8.0, 10.0, 20.0])
-    assert trace(ranking, "model with it for free")["x"] == pytest.approx([1 / 0.6, 1.25, 1 / 0.9, 1 / 0.9])
+    assert trace(ranking, "at it")["x"] == pytest.approx([20.0, 5.0, 8.0, 10.0, 20.0])
+    assert trace(ranking, "model, it for free")["x"] == pytest.approx([1 / 0.6, 1.25, 1 / 0.9, 1 / 0.9])
     assert ranking.chart.problem == ""
     assert "fused_mlp 40 %" in ranking.chart.label
 
@@ -68,18 +73,30 @@ def test_two_times_on_the_first_three_is_predicted_by_amdahls_law(ranking):
 
 def test_the_boxes_choose_and_each_chosen_target_has_a_slider_that_changes_the_prediction_at_once(ranking):
     assert say(ranking.table, "choose", "true", target="rmsnorm") == (True, "")
-    (slider,) = ranking._slider_box.children
-    slider.value = 4.0
+    assert ranking.sliders.rows == [["rmsnorm", 2.0, 10.0]]
+    slide(ranking, "rmsnorm", 4.0)
 
     assert ranking.speedups == {"rmsnorm": 4.0}
     assert "The model 1.176×" in text_of(ranking.plan.tree)
-    assert trace(ranking, "left with")["x"] == pytest.approx([5.0])
+    assert trace(ranking, "left by")["x"] == pytest.approx([5.0])
     (box,) = [one for one in find(ranking.table, data_action="choose") if "checked" in one[1]]
     assert box[1]["aria-label"] == "choose rmsnorm"
 
     say(ranking.table, "choose", "false", target="rmsnorm")
-    assert (ranking.speedups, ranking._slider_box.children) == ({}, ())
+    assert (ranking.speedups, ranking.sliders.rows) == ({}, [])
     assert len(ranking.chart.figure["data"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("gone", 2.0), ("rmsnorm", "3"), ("rmsnorm", None), ("rmsnorm", float("nan"))]
+)
+def test_a_move_that_is_none_changes_nothing_and_one_beyond_the_end_stops_there(ranking, name, value):
+    ranking.choose({"rmsnorm": 2.0})
+    slide(ranking, name, value)
+    assert ranking.speedups == {"rmsnorm": 2.0}
+
+    slide(ranking, "rmsnorm", 1e9)
+    assert ranking.speedups == {"rmsnorm": 10.0}
 
 
 def test_the_chosen_can_be_set_to_their_floor_and_what_is_set_beyond_it_is_said(ranking):
@@ -90,7 +107,7 @@ def test_the_chosen_can_be_set_to_their_floor_and_what_is_set_beyond_it_is_said(
     press(ranking.plan, "floor")
     assert ranking.speedups == pytest.approx({"rmsnorm": 4.0, "softmax": 1.25, "strange-op": 3.0})
     assert "Faster than" not in text_of(ranking.plan.tree)
-    assert [slider.value for slider in ranking._slider_box.children] == pytest.approx([4.0, 1.25, 3.0])
+    assert [value for _, value, _ in ranking.sliders.rows] == pytest.approx([4.0, 1.25, 3.0])
 
     press(ranking.plan, "none")
     assert ranking.speedups == {}

@@ -70,7 +70,7 @@ class AmdahlChart(Chart):
         ]
         marker = {"symbol": "line-ns", "size": 24, "color": "$ink", "line": {"width": 3, "color": "$ink"}}
         return [
-            {"type": "scatter", "mode": "markers", "name": "left with your what-if", "x": left, "marker": marker,
+            {"type": "scatter", "mode": "markers", "name": "left by your what-if", "x": left, "marker": marker,
              "y": [label for label, _ in found], "hovertext": words, "hoverinfo": "text"}
         ]  # fmt: skip
 
@@ -88,7 +88,7 @@ class AmdahlChart(Chart):
 
 def _above(shown: Sequence[Target], labels: Sequence[str]) -> dict[str, Any]:
     return {
-        "type": "bar", "orientation": "h", "name": "above the floor: can be recovered", "y": labels,
+        "type": "bar", "orientation": "h", "name": "above the floor", "y": labels,
         "x": [100 * recoverable(target) for target in shown], "customdata": list(range(len(shown))),
         "hovertext": [_hover(target) for target in shown], "hoverinfo": "text",
         "marker": {"color": _ORANGE, "line": {"color": _ORANGE, "width": 1}},
@@ -101,7 +101,7 @@ def _below(shown: Sequence[Target], labels: Sequence[str], rest: float) -> dict[
     if rest > 5e-5:
         names, lengths = [*names, "all others, unclaimed "], [*lengths, 100 * rest]
     return {
-        "type": "bar", "orientation": "h", "name": "at the floor, or none known", "y": names, "x": lengths,
+        "type": "bar", "orientation": "h", "name": "at it, or no floor known", "y": names, "x": lengths,
         "hoverinfo": "skip", "marker": {"color": _BLUE, "opacity": 0.75, "pattern": {"shape": "/"}},
     }  # fmt: skip
 
@@ -109,8 +109,8 @@ def _below(shown: Sequence[Target], labels: Sequence[str], rest: float) -> dict[
 def _markers(shown: Sequence[Target], labels: Sequence[str]) -> list[dict[str, Any]]:
     drawn = []
     for name, symbol, values in (
-        ("model with it at its floor", "diamond", [target.gain for target in shown]),
-        ("model with it for free (ceiling)", "circle-open", [target.ceiling for target in shown]),
+        ("model, it at its floor", "diamond", [target.gain for target in shown]),
+        ("model, it for free", "circle-open", [target.ceiling for target in shown]),
     ):
         drawn.append(
             {"type": "scatter", "mode": "markers", "name": name, "xaxis": "x2", "y": labels,
@@ -122,13 +122,13 @@ def _markers(shown: Sequence[Target], labels: Sequence[str]) -> list[dict[str, A
 
 
 def _layout(rows: int) -> dict[str, Any]:
-    layout = base_layout("share of the device time (%)", "", height=150 + 26 * rows)
+    layout = base_layout("share of the device time (%)", "", height=166 + 26 * rows)
     layout["yaxis"] |= {"autorange": "reversed", "showgrid": False, "automargin": True, "fixedrange": True}
     layout["xaxis"] |= {"rangemode": "tozero"}
-    above = axis("speedup of the model (×)", overlaying="x", side="top", showgrid=False)
-    legend = {"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top"}
+    above = axis("speedup of the model (×)", overlaying="x", side="top", showgrid=False, tickmode="auto", nticks=7)
+    legend = {"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal"}
     return {**layout, "xaxis2": above, "barmode": "stack", "bargap": 0.35, "legend": legend,
-            "margin": {"l": 20, "r": 20, "t": 96, "b": 46}}  # fmt: skip
+            "margin": {"l": 20, "r": 20, "t": 112, "b": 46}}  # fmt: skip
 
 
 def _label(target: Target) -> str:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import traitlets
 
-from autokernel.plaintext import one_line
 from autokernel_widgets.amdahl_chart import AmdahlChart
 from autokernel_widgets.panel import with_html
 from autokernel_widgets.ranking_table import RankingTable
 from autokernel_widgets.report_source import ReportSource
-from autokernel_widgets.what_if import Choice, limit_of
+from autokernel_widgets.sliders import Sliders
+from autokernel_widgets.what_if import Choice
 from autokernel_widgets.what_if_panel import Plan
 from autokernel_widgets.workbench import Workbench
 
@@ -39,7 +39,7 @@ class AmdahlRanking(ipywidgets.VBox):
     Attributes:
         speedups: The chosen targets with the speedups that are tried out, as `ProfileReport.what_if` takes them.
         made: The folder of the campaign or run that was made last, or "".
-        table, chart, plan: The parts.
+        table, chart, sliders, plan: The parts.
     """
 
     speedups: traitlets.Dict[str, float] = traitlets.Dict()
@@ -61,13 +61,11 @@ class AmdahlRanking(ipywidgets.VBox):
         self.chart = AmdahlChart(source, self._choice, live=live)
         options = {"campaigns": campaigns, "runs": runs, "device": device, "agent": agent}
         self.plan = Plan(source, self._choice, options, self._show_made, live=live)
-        self._sliders: dict[str, ipywidgets.FloatSlider] = {}
-        self._slider_box = ipywidgets.VBox()
+        self.sliders = Sliders(source, self._choice, self.table._in_loop)
         self._below = ipywidgets.VBox()
         super().__init__()
         self._lay_out()
         self.table.observe(lambda change: self._lay_out(), "readable")
-        self._choice.observe(lambda change: self._slide(), "speedups")
         traitlets.link((self._choice, "speedups"), (self, "speedups"))
 
     def choose(self, speedups: Mapping[str, float]) -> None:
@@ -99,36 +97,14 @@ class AmdahlRanking(ipywidgets.VBox):
         for part in self.parts:
             part.unfollow()
             part.close()
+        self.sliders.close()
         for part in self._below.children:
             part.close()
         super().close()
 
     def _lay_out(self) -> None:
-        whole = (self.table, self.chart, self._slider_box, self.plan, self._below)
+        whole = (self.table, self.chart, self.sliders, self.plan, self._below)
         self.children = whole if self.table.readable else whole[:1]
-
-    def _slide(self) -> None:
-        """A slider for each chosen target, with the speedup that it has."""
-        for name, speedup in self._choice.speedups.items():
-            if name not in self._sliders:
-                self._sliders[name] = self._slider(name, speedup)
-            self._sliders[name].value = speedup
-        self._slider_box.children = [self._sliders[name] for name in self._choice.speedups]
-
-    def _slider(self, name: str, speedup: float) -> ipywidgets.FloatSlider:
-        slider = ipywidgets.FloatSlider(
-            value=speedup, min=1.0, max=limit_of(self._source.report().target(name)), step=0.05, readout_format=".2f",
-            description=one_line(name, limit=60), description_allow_html=False,
-            tooltip=f"speedup of {one_line(name)} that is tried out",
-            style={"description_width": "240px"}, layout=ipywidgets.Layout(width="100%", max_width="760px"),
-        )  # fmt: skip
-
-        def moved(change: Any) -> None:
-            if name in self._choice.speedups:
-                self._choice.put({**self._choice.speedups, name: change["new"]})
-
-        slider.observe(moved, "value")
-        return slider
 
     def _show_made(self, folder: Path) -> None:
         for part in self._below.children:

@@ -12,19 +12,20 @@ from typing import Any
 from autokernel_widgets.markup import Node, node
 from autokernel_widgets.panel import STYLE, Panel, static_html, with_html
 
-__all__ = ["BarPanel", "bar"]
+__all__ = ["SHEET", "BarPanel", "bar"]
 
-_SHEET = Path(__file__).with_name("bars.css").read_text(encoding="utf-8")
+_OWN = Path(__file__).with_name("bars.css").read_text(encoding="utf-8")
+SHEET = f"{STYLE.read_text(encoding='utf-8')}\n{_OWN}"
 
 
 class BarPanel(Panel):
     """A panel whose tree holds bars; with or without widgets it has their style sheet."""
 
-    _css = f"{STYLE.read_text(encoding='utf-8')}\n{_SHEET}"  # type: ignore[assignment]
+    _css = SHEET  # type: ignore[assignment]
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
-        return with_html(bundle, lambda: f"<style>{_SHEET}</style>{static_html(self.tree)}")
+        return with_html(bundle, lambda: f"<style>{_OWN}</style>{static_html(self.tree)}")
 
 
 def bar(

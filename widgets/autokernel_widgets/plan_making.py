@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,13 @@ from autokernel.errors import UsageError
 if TYPE_CHECKING:
     from autokernel.profiling import ProfileReport
 
-__all__ = ["make", "split"]
+__all__ = ["known_targets", "make", "split"]
+
+
+def known_targets(report: ProfileReport, names: Iterable[str]) -> list[str]:
+    """Those that the report has: a profile that was made again may have others."""
+    there = {target.name for target in report.targets}
+    return [name for name in names if name in there]
 
 
 def split(report: ProfileReport, names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ from autokernel.plaintext import one_line
 from autokernel_widgets.bars import BarPanel, bar
 from autokernel_widgets.markup import Node, node
 from autokernel_widgets.outcomes import microseconds
-from autokernel_widgets.plan_making import make, split
+from autokernel_widgets.plan_making import known_targets, make, split
 from autokernel_widgets.ranking_table import speedup_words
 from autokernel_widgets.report_source import ReportSource
 from autokernel_widgets.what_if import USUAL, Choice
@@ -95,8 +95,7 @@ class Plan(BarPanel):
         )  # fmt: skip
 
     def _making(self, report: ProfileReport) -> list[Node]:
-        known = {one.name for one in report.targets}
-        covered, rest = split(report, [name for name in self._choice.speedups if name in known])
+        covered, rest = split(report, known_targets(report, self._choice.speedups))
         words = "Make a campaign of the chosen"
         if len(covered) == 1:
             words = f"Make a run for {one_line(covered[0])}"
@@ -128,7 +127,7 @@ class Plan(BarPanel):
         elif action == "ask":
             self._ask = value == "true"
         elif action == "make":
-            covered, _ = split(report, list(self._choice.speedups))
+            covered, _ = split(report, known_targets(report, self._choice.speedups))
             if not covered:
                 raise UsageError("no target that a shipped operation covers is chosen; choose one in the table")
             folder = make(report, covered, approval="approve" if self._ask else "auto", **self._options)
