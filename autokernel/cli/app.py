@@ -11,7 +11,18 @@ import typer
 import typer.core
 
 import autokernel
-from autokernel.cli import campaigning, deciding, integrating, judging, opening, outside, profiling, running, viewing
+from autokernel.cli import (
+    benchmarking,
+    campaigning,
+    deciding,
+    integrating,
+    judging,
+    opening,
+    outside,
+    profiling,
+    running,
+    viewing,
+)
 from autokernel.cli.console import complain
 from autokernel.errors import AutokernelError, UsageError
 
@@ -67,6 +78,7 @@ def _options(
 
 
 judging.register(app)
+benchmarking.register(app)
 running.register(app)
 campaigning.register(app)
 deciding.register(app)
