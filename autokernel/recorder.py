@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from autokernel import files
+from autokernel.archive import ArchivedHistory
 from autokernel.commit_message import commit_message
-from autokernel.errors import RunDamaged
+from autokernel.errors import RunDamaged, UsageError
 from autokernel.events import Commands, EventLog
 from autokernel.experiment import Experiment, State, figures, to_row
 from autokernel.history import EXPERIMENTS, History, blob_id
@@ -54,6 +55,11 @@ class Recorder:
             raise RunDamaged(
                 f"{self.paths.journal} is missing, so nothing is known of the experiments of this run; "
                 f"start a new run from {self.paths.kernel}"
+            )
+        if ArchivedHistory.is_at(self.paths.root):
+            raise UsageError(
+                f"{folder} is an archive, which can be read only; to judge its kernels here, make a new run with "
+                f"`autokernel new {self.target.operation} --agent replay:{folder}`"
             )
         self._lock = files.RunLock(self.paths.lock)
         try:

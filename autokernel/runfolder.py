@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autokernel import files
+from autokernel.archive import ArchivedHistory
 from autokernel.errors import RunDamaged, UsageError
 from autokernel.events import Command, Commands, EventReader
 from autokernel.experiment import Experiment, RunStatus, State, tally
@@ -237,7 +238,9 @@ class RunFolder:
     def _state(self) -> JournalState:
         return self._journal.state()
 
-    def _history(self) -> History:
+    def _history(self) -> History | ArchivedHistory:
+        if ArchivedHistory.is_at(self.path):
+            return ArchivedHistory(self.path, {one.commit: one.number for one in self.experiments})
         if self._opened_history is None:
             from autokernel.history import History
 

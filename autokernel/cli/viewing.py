@@ -1,4 +1,4 @@
-"""Commands that show a run and change nothing: ``status``, ``log``, ``show``, ``diff``, ``plot``."""
+"""Commands that read a run and leave it as it is: ``status``, ``log``, ``show``, ``diff``, ``archive``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RunAndNumber = Annotated[list[str], typer.Argument(metavar="[RUN] N", help="A ru
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the application."""
-    for command in (status, log, show, diff, plot):
+    for command in (status, log, show, diff, archive):
         app.command()(command)
 
 
@@ -105,18 +105,17 @@ def _rival(text: str) -> str | int:
     return text if text in ("parent", "starter") else number(text)
 
 
-def plot(
-    run: RunArgument = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .html, .png, .svg or .pdf.")] = Path(
-        "progress.html"
-    ),
+def archive(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder or name.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
     root: RootOption = ROOT,
 ) -> None:
-    """Draw the progress of a run."""
-    from autokernel import plots
+    """Write a run as plain files, to be published: rows, records, each kernel.
 
-    folder = open_folder(run, root)
-    state = folder.status
-    title = f"{state.operation}, {state.backend}, {state.dtype} on {state.device}"
-    figure = plots.progress(plots.experiment_points(folder.experiments), title=clean(title))
-    say(f"wrote {plots.save(figure, output)}")
+    `log`, `show`, `diff`, `plot` and the agent `replay:FOLDER` read it.
+    """
+    from autokernel.archive import write_archive
+
+    written = write_archive(open_folder(run, root), folder)
+    kernels = len(list((written / "kernels").iterdir()))
+    say(f"{kernels} kernels and what was found out about them are in {written}")
