@@ -17,6 +17,7 @@ from autokernel.integration.patching import Patch, is_patched
 from autokernel.integration.report import PlaceReport, Report
 from autokernel.integration.requests import FIXED_SIZES
 from autokernel.integration.sites import Guard, Site
+from autokernel.integration.standins import Function, install, uninstall
 from autokernel.integration.tracing import Places, trace
 from autokernel.integration.trees import Call, as_call
 
@@ -150,7 +151,7 @@ class Integration:
             integration.learn(Call(args, kwargs))
             return type(self).forward(self, *args, **kwargs)
 
-        patch = Patch(self.model, {}, None, self._handles(type(self.model)))
+        patch = Patch(self.model, {}, None, extra=self._handles(type(self.model)))
         patch.patched.forward = forward  # type: ignore[attr-defined]
         self._patches, self._waiting = [patch], True
         self._apply()
@@ -163,10 +164,11 @@ class Integration:
         for path, module in self.model.named_modules():
             functions = {func: site for (where, func), site in self.places.functions.items() if where == path}
             composite = self.places.composites.get(path)
+            rotations = {key: (one[0], one[1]) for (where, key), one in self.places.rotations.items() if where == path}
             extra = self._handles(type(module)) if module is self.model else None
-            if functions or composite is not None or extra is not None:
+            if functions or rotations or composite is not None or extra is not None:
                 try:
-                    self._patches.append(Patch(module, functions, composite, extra))
+                    self._patches.append(Patch(module, functions, composite, rotations, extra))
                 except UsageError as error:
                     if module is self.model:
                         raise
@@ -177,6 +179,8 @@ class Integration:
         for where, func in [key for key in self.places.functions if key[0] == path]:
             site = self.places.functions.pop((where, func))
             self.places.refused[(path, site.what)] = reason
+        for where, key in [key for key in self.places.rotations if key[0] == path]:
+            self.places.refused[(path, self.places.rotations.pop((where, key))[0].what)] = reason
         if path in self.places.composites:
             self.places.refused[(path, self.places.composites.pop(path)[0].what)] = reason
 
@@ -195,6 +199,8 @@ class Integration:
     def _apply(self) -> None:
         for patch in self._patches:
             patch.apply()
+        for function in self._functions():
+            install(function)
         self._applied = True
 
     def restore(self) -> None:
@@ -206,7 +212,13 @@ class Integration:
         if self._applied:
             for patch in self._patches:
                 patch.undo()
+            for function in self._functions():
+                uninstall(function)
             self._applied = False
+
+    def _functions(self) -> list[Function]:
+        """The functions of the model's files that a kernel may stand for, each once."""
+        return list({function.key: function for _site, _form, function in self.places.rotations.values()}.values())
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:

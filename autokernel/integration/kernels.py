@@ -55,6 +55,7 @@ class Kernel:
         function: Its ``kernel_fn``.
         evidence: What was verified about it; None if nothing, and the caller wants it so.
         speedup: Over PyTorch, as its run measured it, or None.
+        lacks: The operation's options that its ``kernel_fn`` does not take, with the default that it stands for.
         digest: Sixteen hexadecimal digits that identify the text.
     """
 
@@ -66,6 +67,7 @@ class Kernel:
     function: Callable[..., Any]
     evidence: Evidence | None
     speedup: Ratio | None = None
+    lacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     digest: str = ""
 
     def __post_init__(self) -> None:
@@ -78,7 +80,7 @@ class Kernel:
     def call(self, inputs: Sequence[Tensor], options: Mapping[str, Any]) -> Tensor:
         """Run the kernel; an input whose memory layout was not verified is copied first."""
         passed = [self._laid_out(index, value) for index, value in enumerate(inputs)]
-        output = self.function(*passed, **options)
+        output = self.function(*passed, **{name: options[name] for name in options if name not in self.lacks})
         if type(output) is not Tensor:
             raise UsageError(f"{self.name} returned {type(output).__name__} instead of a tensor")
         return output
@@ -194,9 +196,10 @@ def _from_text(text: str, name: str, run: RunFolder | None, *, verify: bool, unv
         raise UsageError(_no_verdict(name, run, found.name))
     function = load_function(text, spec, name)
     speedup = experiment.speedup if experiment is not None and evidence is not None else None
+    lacks = loader.lacking(function, spec.option_names()[1])
     return Kernel(
         name=name, spec=spec, source=text, backend=backend, device=kind, function=function, evidence=evidence,
-        speedup=speedup,
+        speedup=speedup, lacks={option: defaults_of(spec)[option] for option in lacks},
     )  # fmt: skip
 
 
@@ -250,7 +253,7 @@ def load_function(text: str, spec: KernelSpec, name: str) -> Callable[..., Any]:
     Raises:
         UsageError: It cannot be compiled or imported, or lacks a fitting ``kernel_fn``.
     """
-    options = defaults_of(spec)
+    options = [option for option in defaults_of(spec) if option not in spec.option_names()[1]]
     inputs = len(spec.make_inputs(spec.shapes[0], torch.float32, torch.Generator().manual_seed(0)))
     try:
         return _imported(text, inputs, tuple(options))

@@ -25,6 +25,7 @@ _SCHEMAS = {
     "matmul": "(Tensor A, Tensor B) -> Tensor",
     "reduce": "(Tensor x) -> Tensor",
     "rmsnorm": "(Tensor x, Tensor weight, float eps) -> Tensor",
+    "rotary_embedding": "(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor",
     "softmax": "(Tensor x) -> Tensor",
 }
 _OPERATORS: dict[str, Any] = {}

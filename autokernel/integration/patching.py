@@ -9,7 +9,6 @@ original class: plain, without kernels.
 from __future__ import annotations
 
 import copyreg
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,20 +19,13 @@ from torch.overrides import TorchFunctionMode
 from autokernel.errors import UsageError
 from autokernel.integration.composites import Composite
 from autokernel.integration.functions import DIRECT, read_call
+from autokernel.integration.rotations import Rotation
 from autokernel.integration.sites import Site
+from autokernel.integration.standins import Key, StandIn, owner
 
 __all__ = ["Patch", "is_patched"]
 
 Forward = Callable[..., Any]
-
-
-class _Owner(threading.local):
-    """Whose own code is at work: functions that a child calls are not its parent's."""
-
-    mode: Any = None
-
-
-_owner = _Owner()
 
 
 class _FunctionMode(TorchFunctionMode):
@@ -45,7 +37,7 @@ class _FunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         site = self.sites.get(func)
-        if site is not None and (torch.compiler.is_compiling() or _owner.mode is self):
+        if site is not None and (torch.compiler.is_compiling() or owner.mode is self):
             value = site.attempt(read_call(func, args, kwargs or {}))
             if value is not None:
                 return value
@@ -64,6 +56,7 @@ class Patch:
         module: The module.
         functions: The sites of the functions that its own code calls.
         composite: The site of the module as a whole, and how it is read.
+        rotations: The sites of functions of the model's own files that its code calls, and how each is read.
         extra: Further attributes of the class.
 
     Raises:
@@ -75,13 +68,15 @@ class Patch:
         module: nn.Module,
         functions: Mapping[Any, Site],
         composite: tuple[Site, Composite] | None,
+        rotations: Mapping[Key, tuple[Site, Rotation]] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.module = module
         self.original = type(module)
         if "forward" in vars(module):
             raise UsageError(f"a {self.original.__name__} has a forward of its own instance, set by another tool")
-        forward = _forward(self.original.forward, functions, composite)
+        stand_ins = {key: _turning(*one) for key, one in (rotations or {}).items()}
+        forward = _forward(self.original.forward, functions, composite, stand_ins)
         self.patched = _subclass(self.original, {"forward": forward, **(extra or {})})
 
     def apply(self) -> None:
@@ -102,14 +97,17 @@ class Patch:
         self.module.__class__ = self.original
 
 
-def _forward(original: Forward, functions: Mapping[Any, Site], composite: tuple[Site, Composite] | None) -> Forward:
+def _forward(
+    original: Forward,
+    functions: Mapping[Any, Site],
+    composite: tuple[Site, Composite] | None,
+    stand_ins: Mapping[Key, StandIn],
+) -> Forward:
     direct = DIRECT.get(original)
     if direct is not None and set(functions) == {direct[0]}:
         plain = _direct_forward(original, direct[0], direct[1], functions[direct[0]])
-    elif functions:
-        plain = _mode_forward(original, functions)
     else:
-        plain = _owning_forward(original)
+        plain = _owning_forward(original, _FunctionMode(functions) if functions else None, stand_ins)
     return plain if composite is None else _composite_forward(plain, *composite)
 
 
@@ -118,7 +116,7 @@ def _direct_forward(original: Forward, function: Any, arguments: Callable[..., t
         value = site.attempt(read_call(function, arguments(self, input), {})) if site.enabled else None
         return value if value is not None else owned(self, input)
 
-    owned = _owning_forward(original)
+    owned = _owning_forward(original, None, {})
     return forward
 
 
@@ -130,36 +128,48 @@ def _composite_forward(plain: Forward, site: Site, form: Composite) -> Forward:
     return forward
 
 
-def _mode_forward(original: Forward, functions: Mapping[Any, Site]) -> Forward:
-    mode = _FunctionMode(functions)
+def _owning_forward(original: Forward, mode: _FunctionMode | None, stand_ins: Mapping[Key, StandIn]) -> Forward:
+    """The original, in whose own code the functions go to their sites; they are no other module's."""
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if mode is None:
+            return original(self, *args, **kwargs)
+        with mode:
+            return original(self, *args, **kwargs)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            with mode:
-                return original(self, *args, **kwargs)
-        before, _owner.mode = _owner.mode, mode
+            return run(self, *args, **kwargs)
+        before = owner.mode, owner.functions
+        if before == (mode, stand_ins):
+            return run(self, *args, **kwargs)
+        owner.mode, owner.functions = mode, stand_ins
         try:
-            with mode:
-                return original(self, *args, **kwargs)
+            return run(self, *args, **kwargs)
         finally:
-            _owner.mode = before
+            owner.mode, owner.functions = before
 
     return forward
 
 
-def _owning_forward(original: Forward) -> Forward:
-    """The original, whose functions are no other module's."""
+def _turning(site: Site, form: Rotation) -> StandIn:
+    """What is done instead of a function that turns queries and keys."""
 
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or _owner.mode is None:
-            return original(self, *args, **kwargs)
-        before, _owner.mode = _owner.mode, None
+    def instead(original: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = owner.mode, owner.functions
+        owner.mode, owner.functions = None, {}
         try:
-            return original(self, *args, **kwargs)
+            requests = form.read(original, args, kwargs) if site.enabled else ""
+            values = site.attempt_all(requests)
+            if values is None or isinstance(requests, str):
+                return original(*args, **kwargs)
+            turned = form.turned(original, args, kwargs)
+            results = [form.to_model(*one) for one in zip(requests, values, turned, strict=True)]
+            return results[0] if form.tensors == 1 else tuple(results)
         finally:
-            _owner.mode = before
+            owner.mode, owner.functions = before
 
-    return forward
+    return instead
 
 
 def _subclass(original: type, attributes: Mapping[str, Any]) -> type:

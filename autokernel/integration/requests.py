@@ -24,6 +24,7 @@ FIXED_SIZES: Mapping[str, tuple[str, ...]] = {
     "matmul": ("K", "N"),
     "reduce": (),
     "rmsnorm": ("N",),
+    "rotary_embedding": ("D",),
     "softmax": (),
 }
 

@@ -93,6 +93,9 @@ class Guard:
         found = self._found.get((kernel.digest, *key_of(request)))
         if found:
             return found
+        lacking = [name for name, value in request.options if name in kernel.lacks and value != kernel.lacks[name]]
+        if lacking:
+            return f"its kernel_fn takes no {lacking[0]}"
         if kernel.evidence is None:
             return "" if dtype in kernel.spec.dtypes else f"{dtype} is no dtype of {kernel.operation}"
         if found == "" and self.rule == "checked":
@@ -136,28 +139,37 @@ class Site:
         """Run the kernel if the guard lets it, and return the model's value; None means: the original."""
         if torch.compiler.is_compiling():
             return self._attempt_compiled(request)
+        values = self.attempt_all(request if isinstance(request, str) else [request])
+        return None if values is None else values[0]
+
+    def attempt_all(self, requests: Sequence[Request] | str) -> list[Tensor] | None:
+        """Run the kernels of a call that is several requests, if the guard lets all of them; None: the original."""
         if not self.enabled:
             return None
-        if isinstance(request, str):
-            self._leave(request)
+        if isinstance(requests, str):
+            self._leave(requests)
             return None
-        obstacle = _obstacle(request)
-        if obstacle:
-            self._leave(obstacle)
-            return None
-        kernel, reason = self.guard.choose(request)
-        if kernel is None:
-            self._leave(reason)
-            return None
-        try:
-            value = finish(request, kernel.call(request.inputs, dict(request.options)))
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as error:
-            self._give_up(kernel, request, error)
-            return None
-        self.kernel_calls[kernel.name] += 1
-        return value
+        chosen = []
+        for request in requests:
+            reason = _obstacle(request)
+            kernel = None
+            if not reason:
+                kernel, reason = self.guard.choose(request)
+            if kernel is None:
+                self._leave(reason)
+                return None
+            chosen.append(kernel)
+        values = []
+        for kernel, request in zip(chosen, requests, strict=True):
+            try:
+                values.append(finish(request, kernel.call(request.inputs, dict(request.options))))
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as error:
+                self._give_up(kernel, request, error)
+                return None
+        self.kernel_calls.update(kernel.name for kernel in chosen)
+        return values
 
     def _attempt_compiled(self, request: Request | str) -> Tensor | None:
         # Traced by torch.compile: what is decided here is guarded by it, and nothing is counted.

@@ -9,6 +9,7 @@ The model's buffers, random state and inputs are left as they were.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,9 @@ from autokernel.integration.composites import Composite, recognise
 from autokernel.integration.functions import FUNCTIONS, read_call
 from autokernel.integration.kernels import Kernel
 from autokernel.integration.requests import Request, finish
+from autokernel.integration.rotations import Rotation, recognise_rotation
 from autokernel.integration.sites import Guard, Site
+from autokernel.integration.standins import Function, Key, functions_of
 from autokernel.integration.trees import Call, clone
 from autokernel.ops.spec import DTYPES, Case
 from autokernel.verifier import golden
@@ -29,6 +32,7 @@ from autokernel.verifier import golden
 __all__ = ["Places", "trace"]
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_LEAST_ARGUMENTS = 3  # of a function that turns queries or keys
 _SAME_FUNCTION = 0.02  # relative: rounding and TF32 stay below, another formula does not
 
 
@@ -38,18 +42,21 @@ class Places:
     Attributes:
         functions: Sites by the module's path and the function.
         composites: Sites by the module's path, with how the module is read.
+        rotations: Sites by the module's path and a function of the model's files, with how it is read.
         refused: Calls that could never be a kernel's: path, function or class, and why.
     """
 
     def __init__(self) -> None:
         self.functions: dict[tuple[str, Any], Site] = {}
         self.composites: dict[str, tuple[Site, Composite]] = {}
+        self.rotations: dict[tuple[str, Key], tuple[Site, Rotation, Function]] = {}
         self.refused: dict[tuple[str, str], str] = {}
 
     @property
     def sites(self) -> list[Site]:
         """All sites, composites first."""
-        return [site for site, _form in self.composites.values()] + list(self.functions.values())
+        of_functions = [*self.functions.values(), *[one[0] for one in self.rotations.values()]]
+        return [site for site, _form in self.composites.values()] + of_functions
 
 
 def trace(model: nn.Module, call: Call, guard: Guard) -> Places:
@@ -61,7 +68,7 @@ def trace(model: nn.Module, call: Call, guard: Guard) -> Places:
     hooked = {one for one in model.modules() if one._forward_hooks or one._forward_pre_hooks}
     observer = _Observer(guard, hooked)
     paths = {module: path for path, module in model.named_modules()}
-    with _as_it_was(model), _observed(paths, observer), torch.no_grad():
+    with _as_it_was(model), _observed(paths, observer), _observed_functions(model, observer), torch.no_grad():
         copied = clone(call)
         try:
             with observer:
@@ -104,6 +111,20 @@ def _observed(paths: dict[nn.Module, str], observer: _Observer) -> Iterator[None
             handle.remove()
 
 
+@contextlib.contextmanager
+def _observed_functions(model: nn.Module, observer: _Observer) -> Iterator[None]:
+    """Follow the functions of the model's own files, where a kernel may stand for one."""
+    before: list[tuple[Function, Any]] = []
+    try:
+        if "rotary_embedding" in observer.operations:
+            for function in functions_of(model):
+                before.append((function, function.replaced(observer.watching(function))))
+        yield
+    finally:
+        for function, value in before:
+            function.replaced(value)
+
+
 class _Observer(TorchFunctionMode):
     def __init__(self, guard: Guard, hooked: Collection[nn.Module]) -> None:
         super().__init__()
@@ -113,6 +134,9 @@ class _Observer(TorchFunctionMode):
         self.stack: list[str] = []
         self.operations = sorted({kernel.operation for kernel in guard.kernels})
         self._busy = False
+
+    def __deepcopy__(self, memo: Any) -> _Observer:
+        return self  # a module that is copied, to be tried, has hooks of ours
 
     # Modules
 
@@ -156,6 +180,37 @@ class _Observer(TorchFunctionMode):
                 if key not in self.places.functions:
                     self.places.functions[key] = Site(path, known[1], name, self.guard)
         return output
+
+    def watching(self, function: Function) -> Any:
+        """The function, seen when it is called."""
+
+        @functools.wraps(function.value)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            output = function.value(*args, **kwargs)
+            if not self._busy and len(args) + len(kwargs) >= _LEAST_ARGUMENTS:
+                with self._aside():
+                    self._called(function, args, kwargs, output)
+            return output
+
+        return watched
+
+    def _called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        path = self.stack[-1] if self.stack else ""
+        if (path, function.key) in self.places.rotations:
+            return
+        form = recognise_rotation(function.value, args, kwargs)
+        if form is None:
+            return
+        requests = form.read(function.value, args, kwargs)
+        if isinstance(requests, str):
+            self.places.refused.setdefault((path, function.name), requests)
+            return
+        outputs = [output] if form.tensors == 1 else list(output)
+        whole = [form.to_request(*one) for one in zip(requests, outputs, strict=True)]
+        if all([self._usable(path, function.name, *one) for one in zip(requests, whole, strict=True)]):
+            self.places.refused.pop((path, function.name), None)
+            site = Site(path, "rotary_embedding", function.name, self.guard)
+            self.places.rotations[path, function.key] = (site, form, function)
 
     @contextlib.contextmanager
     def _aside(self) -> Iterator[None]:

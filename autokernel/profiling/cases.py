@@ -23,7 +23,7 @@ _MAIN = {"matmul": "A", "flash_attention": "Q", "cross_entropy": "logits"}  # ot
 
 
 def main_dtype(match: Match) -> str:
-    """Dtype that a kernel would work in: that of the operation's first input; of a rotation the wider of x and table."""
+    """Dtype that a kernel works in: of the operation's first input; of a rotation the wider of x and table."""
     dtype = match.inputs[_MAIN.get(match.kind, "x")].dtype
     if match.kind == "rotary_embedding" and match.inputs["cos"].is_float and match.inputs["x"].is_float:
         table = match.inputs["cos"].dtype

@@ -15,12 +15,12 @@ from autokernel.errors import UsageError
 from autokernel.evaluator import Evaluator
 from autokernel.integration import integration_of
 from autokernel.integration.evidence import Evidence, folded
-from autokernel.integration.kernels import _layout, find_kernels
+from autokernel.integration.kernels import find_kernels
 from autokernel.ops import TimingCase
 from autokernel.runfolder import RunFolder
 from autokernel.session import Session
 from autokernel.verdict import CaseResult, Stage, StageResult, Status, Verdict
-from autokernel.verifier.layouts import lay_out
+from autokernel.verifier.layouts import lay_out, name_of
 from tests.evaluating import settings
 from tests.integration import models
 from tests.integration.kernels import needs_compiler, starter
@@ -132,6 +132,9 @@ def test_a_layout_that_was_verified_is_passed_on_and_another_is_copied(run):
 
 
 def test_layouts_are_told_apart_as_the_verifier_makes_them():
+    def _layout(value):
+        return name_of(value.shape, value.stride())
+
     x = torch.randn(2, 3, 5, 4)
     for name in ("padded", "transposed"):
         assert _layout(lay_out((x,), name, [0])[0]) == name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 import autokernel as ak
 from autokernel.errors import UsageError
 from autokernel.integration import integration_of
+from autokernel.integration.kernels import find_kernels
 from tests.integration import models
 from tests.integration.kernels import WRONG_RMSNORM, faulty, needs_compiler, starter
 
@@ -354,8 +356,10 @@ def test_what_cannot_be_integrated_is_refused_in_one_sentence(ids):
         ak.integrate(models.llama(), [kernel], (ids,), admit="everything")
     with pytest.raises(UsageError, match="compiled already"):
         ak.integrate(torch.compile(models.llama()), [kernel], (ids,), unverified=True)
-    with pytest.raises(UsageError, match="without a known place"):
-        ak.integrate(models.llama(), [starter("rotary_embedding")], (ids,), unverified=True)
+    (loaded,) = find_kernels(kernel, unverified=True)
+    of_a_user = dataclasses.replace(loaded, spec=dataclasses.replace(loaded.spec, name="mine"))
+    with pytest.raises(UsageError, match="'mine', an operation without a known place"):
+        ak.integrate(models.llama(), [of_a_user], (ids,), unverified=True)
     fast = ak.integrate(models.llama(), [kernel], (ids,), unverified=True)
     with pytest.raises(UsageError, match="has kernels already"):
         ak.integrate(fast, [kernel], (ids,), unverified=True)
