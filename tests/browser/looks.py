@@ -5,8 +5,8 @@ from __future__ import annotations
 OVERFLOWING = """() => [...document.querySelectorAll('.ak-root')].filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.className)"""
 NAMELESS = """(selector) => [...document.querySelectorAll(selector)].filter((one) => one.offsetParent)
-  .filter((one) => !(one.getAttribute('aria-label') || one.getAttribute('title') || one.innerText?.trim()
-    || one.closest('label')?.innerText.trim()))
+  .filter((one) => !(one.getAttribute('aria-label') || one.getAttribute('title') || one.textContent.trim()
+    || one.closest('label')?.textContent.trim()))
   .map((one) => one.outerHTML.slice(0, 200))"""
 TOO_FAINT = """(selector) => {
   const channel = (text) => text.match(/[\\d.]+/g).map(Number);

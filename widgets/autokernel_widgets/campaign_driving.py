@@ -38,7 +38,7 @@ class CampaignDriver:
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self.said = ""
-        """How the last drive in this notebook ended, or what went wrong with the last start; or ""."""
+        """What went wrong with the last start, or ""."""
 
     @property
     def busy(self) -> bool:
@@ -112,8 +112,7 @@ class CampaignDriver:
 
         try:
             campaign: Any = self._source.given or Campaign(self._source.path)
-            summary = await campaign.run(experiments=experiments)
-            self.said = f"it ended: {clean(summary.stopped, limit=600)}"
+            await campaign.run(experiments=experiments)
         except AutokernelError as error:
             self.said = f"it ended: {clean(error, limit=1000)}"
         except Exception as error:  # an agent's own error would be lost with the task

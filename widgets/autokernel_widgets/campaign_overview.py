@@ -187,7 +187,7 @@ def word_of(one: Standing, state: CampaignState) -> str:
         return "○ not begun"
     if offer(one, state.settings) <= state.settings.least_offer:
         return "○ offers too little"
-    return "○ has its turn again when it offers the most"
+    return "○ its turn comes again"
 
 
 def _title(state: CampaignState, name: str) -> list[Node]:
