@@ -129,9 +129,12 @@ def _torch(operation: str, expression: str) -> str:
 
 
 def _compiled(operation: str, expression: str, mode: str) -> str:
-    # Each size is compiled for itself, as a model with fixed sizes would have it.
+    # Each size is compiled for itself, as a model with fixed sizes would have it, and none gives up after a few.
     text = _torch(operation, expression)
     return (
-        f"{text}torch._dynamo.config.recompile_limit = 64\n"
+        f"{text}\nimport torch._dynamo\n\n"
+        'for name in ("recompile_limit", "cache_size_limit"):  # one fact, named differently from version to version\n'
+        "    if hasattr(torch._dynamo.config, name):\n"
+        "        setattr(torch._dynamo.config, name, 64)\n"
         f"kernel_fn = torch.compile(kernel_fn, mode={mode!r}, dynamic=False)\n"
     )
