@@ -20,7 +20,7 @@ from typing import Any
 
 from autokernel import files, results
 from autokernel.agents.protocol import Agent
-from autokernel.campaign_plan import FILE, CampaignPlan, CampaignTarget, check_targets
+from autokernel.campaign_plan import FILE, CampaignPlan, CampaignTarget, check_targets, speedup_in_model
 from autokernel.creation import create
 from autokernel.engine import Judge
 from autokernel.errors import RunDamaged, RunnerLost, UsageError
@@ -83,6 +83,7 @@ class Campaign:
         self._inner = self.path / ".autokernel"
         self._events = EventReader(self._inner / "events.jsonl")
         self._commands = Commands(self._inner / "commands")
+        self._in_model: dict[tuple[str, int], float | None] = {}  # of a decided experiment, which does not change
         self.runs: dict[str, RunFolder] = {name: RunFolder(self.path / "runs" / name) for name in self.plan.shares}
 
     @classmethod
@@ -284,12 +285,15 @@ class Campaign:
         experiments = self.runs[name].experiments
         done = decided(experiments)
         best = best_of(experiments)
-        speedup = best.speedup.value if best is not None and best.passed and best.speedup else 1.0
-        fraction = best.fraction_of_peak if best is not None and best.passed else None
+        right = best is not None and best.passed
+        in_model = self._speedup_in_model(name, best.number) if best is not None and right else None
+        speedup = in_model or (best.speedup.value if best is not None and right and best.speedup else 1.0)
+        fraction = best.fraction_of_peak if best is not None and right else None
         return Standing(
             name=name,
             share=self.plan.shares[name],
             speedup=speedup,
+            over="the model" if all(one.model_us for one in self.runs[name].target.timing) else "PyTorch",
             ceiling=speedup / fraction if fraction else self.plan.ceilings.get(name),
             experiments=len(done),
             idle=sum(best is None or one.number > best.number for one in done),
@@ -297,6 +301,11 @@ class Campaign:
             tokens=sum(one.tokens or 0 for one in done),
             finished=finished,
         )
+
+    def _speedup_in_model(self, name: str, number: int) -> float | None:
+        if (name, number) not in self._in_model:
+            self._in_model[name, number] = speedup_in_model(self.runs[name], number)
+        return self._in_model[name, number]
 
 
 class _Budget:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autokernel.errors import AutokernelError, RunDamaged, UsageError
+from autokernel.runfolder import RunFolder
 from autokernel.scheduler import SchedulerSettings
 from autokernel.target import Timing, toml_value
 
@@ -19,7 +20,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["FILE", "CampaignPlan", "CampaignTarget", "check_targets"]
+__all__ = ["FILE", "CampaignPlan", "CampaignTarget", "check_targets", "speedup_in_model"]
 
 FILE = "campaign.toml"
 _HEADER = "# A campaign over the operations of one model.  [scheduler] may be edited while nobody drives it."
@@ -108,6 +109,32 @@ class CampaignPlan:
             ) from None
         except (AutokernelError, KeyError, TypeError, ValueError) as error:  # TOML and UTF-8 errors are ValueErrors
             raise RunDamaged(f"{path} cannot be read ({type(error).__name__}: {error}); correct it") from None
+
+
+def speedup_in_model(run: RunFolder, number: int) -> float | None:
+    """The speedup of an experiment's kernel over what the model itself runs, by the times of single calls.
+
+    The model's code may be slower than PyTorch's operator, or faster, so the speedup that a run measures is another
+    one.  Sizes count by their time in the model: ``sum(w) / sum(w * kernel_us / model_us)``.  The kernel's time is that
+    of the confirming measurement, where there is one.
+
+    Returns:
+        None if the run's target does not say what a call takes in the model, or the kernel was not timed.
+
+    Raises:
+        RunDamaged: The record of the experiment cannot be read.
+    """
+    timing = run.target.timing
+    if any(one.model_us is None for one in timing):
+        return None
+    _verdict, measured, confirmed = run.judgement(number)
+    measurement = confirmed or measured
+    if measurement is None or len(measurement.cases) != len(timing):
+        return None
+    after = 0.0
+    for one, case in zip(timing, measurement.cases, strict=True):
+        after += one.weight * case.contestants["candidate"].latency_us / (one.model_us or 1.0)
+    return sum(one.weight for one in timing) / after
 
 
 def check_targets(targets: Sequence[CampaignTarget]) -> None:

@@ -67,6 +67,7 @@ class Standing:
         share: Its part of the model's time before the campaign, 0 to 1.
         speedup: Of its best kernel over what the model runs today; below 1 while that is not beaten,
             1 before anything was measured.
+        over: What the speedup is over: ``the model``, as it was profiled, or ``PyTorch``'s operator.
         ceiling: The speedup at the roofline floor, or None if no floor is known.
         experiments: How many were made.
         idle: How many of them in a row, the last ones, brought no gain.
@@ -84,6 +85,7 @@ class Standing:
     seconds: float = 0.0
     tokens: int = 0
     finished: str = ""
+    over: str = "PyTorch"
 
     @property
     def gained(self) -> float:

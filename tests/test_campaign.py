@@ -10,12 +10,12 @@ import torch
 
 import autokernel as ak
 from autokernel.campaign import Campaign
-from autokernel.campaign_plan import CampaignTarget
+from autokernel.campaign_plan import CampaignTarget, speedup_in_model
 from autokernel.errors import RunBusy, RunDamaged, RunnerLost, UsageError
 from autokernel.scheduler import SchedulerSettings
 from autokernel.target import Timing
 from examples.models import llama
-from tests.scripted import ScriptedAgent, ScriptedEvaluator, kernel
+from tests.scripted import ScriptedAgent, ScriptedEvaluator, kernel, measurement_of
 
 TWO = [
     CampaignTarget(operation="rmsnorm", share=0.3, name="norm", start=kernel(1.0), ceiling=4.0),
@@ -76,6 +76,36 @@ async def test_the_model_speedup_follows_from_the_shares_and_the_kept_kernels(tm
     assert {one.name: one.speedup for one in campaign.standings} == {"norm": 2.0, "softmax": 4.0}
     assert summary.model_speedup == pytest.approx(1 / (0.3 / 2 + 0.2 / 4 + 0.5))
     assert "norm: the agent has nothing more to try" in summary.stopped
+
+
+IN_MODEL = (
+    Timing(shape={"M": 64, "N": 256}, weight=3.0, model_us=500.0),  # the scripted operator of PyTorch takes 100 us
+)
+
+
+@pytest.mark.parametrize(("speed", "over_model"), [(2.0, 10.0), (0.5, 2.5)])
+async def test_where_the_time_in_the_model_is_known_the_prediction_is_over_that(tmp_path, speed, over_model):
+    campaign = new(
+        tmp_path, [dataclasses.replace(TWO[0], timing=IN_MODEL, start=kernel(speed))], **scripted({"norm": []})
+    )
+
+    summary = await campaign.run()
+
+    (norm,) = campaign.standings
+    assert (norm.speedup, norm.over) == (pytest.approx(over_model), "the model")
+    assert summary.model_speedup == pytest.approx(1 / (0.3 / over_model + 0.7))
+    assert norm.ceiling == pytest.approx(50.0)  # 500 us over the scripted floor of 10 us
+    assert campaign.runs["norm"].best.speedup.value == pytest.approx(speed)  # the run's own is over the operator
+
+
+def test_sizes_count_by_their_time_in_the_model(tmp_path):
+    timing = (IN_MODEL[0], Timing(shape={"M": 8, "N": 256}, weight=1.0, model_us=20.0))
+    campaign = new(tmp_path, [dataclasses.replace(TWO[0], timing=timing)])
+    (run,) = campaign.runs.values()
+    cases = measurement_of(100.0).cases + measurement_of(40.0).cases
+    run.judgement = lambda number: (None, dataclasses.replace(measurement_of(100.0), cases=cases), None)
+
+    assert speedup_in_model(run, 0) == pytest.approx(4.0 / (3.0 * 100 / 500 + 1.0 * 40 / 20))
 
 
 async def test_it_goes_on_where_it_stopped_also_in_a_new_process(tmp_path):

@@ -214,12 +214,13 @@ def _show(campaign: Campaign) -> None:
     from autokernel.scheduler import offer
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("target", "share", "over PyTorch", "ceiling", "offers", "experiments", "without gain", "note"):
-        table.add_column(name, justify="left" if name in ("target", "note") else "right", no_wrap=name != "note")
+    for name in ("target", "share", "speedup", "over", "ceiling", "offers", "experiments", "without gain", "note"):
+        words = name in ("target", "over", "note")
+        table.add_column(name, justify="left" if words else "right", no_wrap=name != "note")
     for one in campaign.standings:
         ceiling = "" if one.ceiling is None else f"{one.ceiling:.2f}x"
         offered = f"{100 * offer(one, campaign.plan.scheduler):.2g} %"
-        cells = (one.name, f"{100 * one.share:.1f} %", f"{one.speedup:.3f}x", ceiling, offered)
+        cells = (one.name, f"{100 * one.share:.1f} %", f"{one.speedup:.3f}x", one.over, ceiling, offered)
         table.add_row(*map(text, (*cells, one.experiments, one.idle, one.finished)))
     console().print(table)
     say(f"model: {campaign.model_speedup:.3f}x predicted from the kernels kept so far (Amdahl)")

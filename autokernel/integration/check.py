@@ -151,8 +151,8 @@ def amdahl(integration: Integration, shares: Shares) -> float:
 
     Args:
         integration: Of the model.
-        shares: By operation: its share, for the speedup over PyTorch that the kernel's run measured; or
-            share and speedup, where the model runs something else than PyTorch's own operator.
+        shares: By operation: its share, for the speedup that the kernel's run measured, over what the model runs
+            where the run knows what that takes, else over PyTorch; or share and speedup.
 
     Source: G. Amdahl, AFIPS Conference Proceedings 30, 1967: ``1 / (1 - sum p + sum p / s)``.
 
@@ -171,12 +171,14 @@ def amdahl(integration: Integration, shares: Shares) -> float:
 
 
 def _measured(integration: Integration, operation: str) -> float:
-    ratios = [one.speedup for one in integration.kernels if one.operation == operation]
-    if not ratios or ratios[0] is None:
+    kernel = next((one for one in integration.kernels if one.operation == operation), None)
+    if kernel is not None and kernel.model_speedup is not None:
+        return kernel.model_speedup
+    if kernel is None or kernel.speedup is None:
         raise UsageError(
             f"no measured speedup of a {operation} kernel, so none can be predicted; give its run, or (share, speedup)"
         )
-    return ratios[0].value
+    return kernel.speedup.value
 
 
 @contextlib.contextmanager

@@ -119,7 +119,7 @@ class Integration:
         self._notes = [
             f"{kernel.name} was slower than PyTorch in its own run: {kernel.speedup.value:.3f}x"
             for kernel in kernels
-            if kernel.speedup is not None and kernel.speedup.high < 1
+            if kernel.speedup is not None and kernel.speedup.high < 1 and not (kernel.model_speedup or 0.0) > 1
         ]
         self._patches: list[Patch] = []
         self._applied = False

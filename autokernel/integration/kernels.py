@@ -55,6 +55,7 @@ class Kernel:
         function: Its ``kernel_fn``.
         evidence: What was verified about it; None if nothing, and the caller wants it so.
         speedup: Over PyTorch, as its run measured it, or None.
+        model_speedup: Over what the model runs, where the run's target says what that takes, or None.
         lacks: The operation's options that its ``kernel_fn`` does not take, with the default that it stands for.
         digest: Sixteen hexadecimal digits that identify the text.
     """
@@ -67,6 +68,7 @@ class Kernel:
     function: Callable[..., Any]
     evidence: Evidence | None
     speedup: Ratio | None = None
+    model_speedup: float | None = None
     lacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     digest: str = ""
 
@@ -104,7 +106,7 @@ def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, 
 
     Args:
         given: A run folder (path or `RunFolder`), the path or the text of a kernel.py, a `Kernel`, a
-            campaign's folder (its runs whose kept kernel is faster than PyTorch), or several of these.
+            campaign's folder (its runs whose kept kernel is faster than what the model runs), or several of these.
         verify: Verify a text that has no accepted verdict now, in a process of its own.
         unverified: Load it without a verdict.
         device: Where kernels without a run are to be verified and used.
@@ -128,7 +130,9 @@ def find_kernels(given: Any, *, verify: bool = False, unverified: bool = False, 
     if not found:
         campaigns = [str(item) for item in given if _is_campaign(item)]
         if campaigns:
-            raise UsageError(f"no kernel of {', '.join(campaigns)} is faster than PyTorch yet; make more experiments")
+            raise UsageError(
+                f"no kernel of {', '.join(campaigns)} is faster than what the model runs yet; make more experiments"
+            )
         raise UsageError("no kernel was given; give at least one run folder or kernel file")
     return found
 
@@ -140,7 +144,16 @@ def _is_campaign(one: Any) -> bool:
 def _kept_in_campaign(path: Path) -> list[RunFolder]:
     """The runs of a campaign that have something to offer."""
     runs = [RunFolder(path / "runs" / name) for name in campaign_plan.CampaignPlan.load(path).shares]
-    return [run for run in runs if run.best is not None and run.best.speedup is not None and run.best.speedup.low > 1]
+    return [run for run in runs if _is_faster(run)]
+
+
+def _is_faster(run: RunFolder) -> bool:
+    """Whether the kept kernel is faster than what the model runs, or than PyTorch where that is not known."""
+    best = run.best
+    if best is None or not best.passed:
+        return False
+    in_model = campaign_plan.speedup_in_model(run, best.number)
+    return in_model > 1 if in_model is not None else best.speedup is not None and best.speedup.low > 1
 
 
 def _find(one: Any, *, verify: bool, unverified: bool, device: str) -> Kernel:
@@ -196,10 +209,13 @@ def _from_text(text: str, name: str, run: RunFolder | None, *, verify: bool, unv
         raise UsageError(_no_verdict(name, run, found.name))
     function = load_function(text, spec, name)
     speedup = experiment.speedup if experiment is not None and evidence is not None else None
+    in_model = None
+    if run is not None and experiment is not None and evidence is not None:
+        in_model = campaign_plan.speedup_in_model(run, experiment.number)
     lacks = loader.lacking(function, spec.option_names()[1])
     return Kernel(
         name=name, spec=spec, source=text, backend=backend, device=kind, function=function, evidence=evidence,
-        speedup=speedup, lacks={option: defaults_of(spec)[option] for option in lacks},
+        speedup=speedup, model_speedup=in_model, lacks={option: defaults_of(spec)[option] for option in lacks},
     )  # fmt: skip
 
 

@@ -207,7 +207,8 @@ class _Observer(TorchFunctionMode):
             return
         outputs = [output] if form.tensors == 1 else list(output)
         whole = [form.to_request(*one) for one in zip(requests, outputs, strict=True)]
-        if all([self._usable(path, function.name, *one) for one in zip(requests, whole, strict=True)]):
+        usable = [self._usable(path, function.name, *one) for one in zip(requests, whole, strict=True)]
+        if all(usable):
             self.places.refused.pop((path, function.name), None)
             site = Site(path, "rotary_embedding", function.name, self.guard)
             self.places.rotations[path, function.key] = (site, form, function)

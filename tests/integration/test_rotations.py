@@ -12,6 +12,7 @@ from autokernel.evaluator import Evaluator
 from autokernel.integration import integration_of
 from autokernel.integration.rotations import recognise_rotation
 from autokernel.ops.spec import TimingCase
+from autokernel.runner.client import Limits
 from examples.models import llama
 from tests.evaluating import settings
 from tests.integration.kernels import needs_compiler, starter
@@ -93,6 +94,10 @@ def repeated(tables):
     return tuple(one.repeat_interleave(2, dim=-1) for one in tables)
 
 
+def expanded(tables):
+    return tuple(one.expand(B, S, D) for one in tables)
+
+
 def heads(count=H):
     return torch.randn(B, S, count, D).transpose(1, 2)
 
@@ -100,7 +105,7 @@ def heads(count=H):
 CALLS = {
     "Hugging Face": (of_hugging_face, lambda: (heads(), heads(2), *doubled(angles(1, S)))),
     "a table for each sequence": (of_hugging_face, lambda: (heads(), heads(2), *doubled(angles(B, S)))),
-    "one expanded table": (of_hugging_face, lambda: (heads(), heads(2), *[t.expand(B, S, D) for t in doubled(angles(1, S))])),
+    "one expanded table": (of_hugging_face, lambda: (heads(), heads(2), *expanded(doubled(angles(1, S))))),
     "tables of [S, D]": (broadcast, lambda: (heads(), *doubled(angles(S)))),
     "tables of [1, 1, S, D]": (broadcast, lambda: (heads(), *doubled(angles(1, 1, S)))),
     "positions before heads": (of_positions, lambda: (heads().transpose(1, 2), *doubled(angles(S)))),
@@ -314,14 +319,15 @@ async def test_from_the_profile_through_a_campaign_back_into_the_model(tmp_path)
     (target,) = targets
     cases = [TimingCase(shape=one.shape, dtype="float32", options=one.options, layout=one.layout)
              for one in target.timing]  # fmt: skip
-    judge = Evaluator("rotary_embedding", device="cpu", timing_cases=cases, settings=settings())
+    judge = Evaluator("rotary_embedding", device="cpu", timing_cases=cases, settings=settings(limits=Limits()))
     campaign = Campaign.create(
         targets, root=tmp_path, device="cpu", judge_of=lambda _name: judge, agent_of=lambda _name: ScriptedAgent([])
     )
 
-    await campaign.run()
+    summary = await campaign.run()
 
     (run,) = campaign.runs.values()
+    assert run.best is not None, summary.stopped
     assert run.best.passed, run.best.reason
     fast = ak.integrate(model, run, tokens)  # only what was verified, sizes and option
     check = ak.check_model(fast, tokens, timed=False)
