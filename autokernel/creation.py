@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autokernel import files, ops, starters
+from autokernel import files, ops, starters, tuned
 from autokernel.commit_message import commit_message
 from autokernel.errors import DeviceUnavailable, InvalidKernel, UsageError
 from autokernel.events import EventLog
@@ -57,8 +57,11 @@ def create(
     """
     reference = _absolute(operation)
     spec = ops.resolve(reference)
-    source = None if start is None else read_start(start, spec.name)
     device = choose_device(device)
+    if start == "tuned":
+        source: str | None = _tuned(spec.name, backend, device)
+    else:
+        source = None if start is None else read_start(start, spec.name)
     backend = choose_backend(spec.name, backend, device, source)
     dtype = _dtype(spec, dtype, device)
     timing = _timing(spec, shapes, device)
@@ -70,10 +73,11 @@ def create(
         agent=agent, approval=approval, compiled=compiled, policy=policy,
     )  # fmt: skip
     whence = f"the {backend} starter of {spec.name}" if source is None else "the kernel that the run starts from"
+    if start == "tuned":
+        whence = f"the tuned {backend} kernel of {spec.name}"
     text = starters.source(spec.name, backend) if source is None else source
-    _create_folder(
-        folder, target, text, hypothesis=f"Baseline: {whence}", agent="starter" if source is None else "person"
-    )
+    whose = "starter" if source is None else "tuned" if start == "tuned" else "person"
+    _create_folder(folder, target, text, hypothesis=f"Baseline: {whence}", agent=whose)
     return folder
 
 
@@ -151,6 +155,14 @@ def read_start(start: str | Path, operation: str) -> str:
             f"{where} defines no kernel_fn; see the signature with `autokernel doctor` or docs/design.md"
         )
     return text
+
+
+def _tuned(operation: str, backend: str, device: str) -> str:
+    """The text of the tuned kernel to start from, in the backend that is asked for or the first that runs."""
+    usable = ("triton",) if device == "cpu" else tuned.BACKENDS
+    if backend == "auto":
+        backend = next((one for one in usable if one in tuned.backends(operation)), usable[0])
+    return tuned.source(operation, backend)
 
 
 def _absolute(operation: str) -> str:

@@ -116,7 +116,7 @@ class Session:
             agent: As for `Session`; ``auto`` is the offline search.
             approval: ``auto`` (the policy decides) or ``approve`` (a person does).
             policy: When to keep and when to stop.
-            start: The kernel to start from: a path, or its text; the starter when None.
+            start: The kernel to start from: a path, its text, or ``tuned``; the starter when None.
             compiled: Time ``torch.compile`` beside the others.
             evaluator: As for `Session`.
             checkpoint: As for `Session`.

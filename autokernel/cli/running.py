@@ -64,13 +64,15 @@ def new(
     agent: Annotated[str, typer.Option(help="auto, search, human, replay:RUN or openai:MODEL.")] = "auto",
     base_url: BaseUrlOption = None,
     agent_setting: SettingOption = None,
-    start: Annotated[Path | None, typer.Option("--from", help="Kernel file to start from.")] = None,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="Kernel file to start from, or tuned: the tuned kernel.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a run for an operation, or for a --spec file."""
     if operation is None and spec is None:
         raise UsageError("say what to optimise: autokernel new rmsnorm, or autokernel new --spec my_op.py")
-    source = None if start is None else read_kernel(start)
+    source = None if start is None else "tuned" if str(start) == "tuned" else read_kernel(start)
     reference = reference_of(operation, spec)
     shapes = parse_shapes(shape)
     model = model_settings(agent, base_url, agent_setting)
