@@ -19,6 +19,7 @@ from autokernel.cli import (
     judging,
     opening,
     outside,
+    plotting,
     profiling,
     running,
     viewing,
@@ -83,6 +84,7 @@ running.register(app)
 campaigning.register(app)
 deciding.register(app)
 viewing.register(app)
+plotting.register(app)
 integrating.register(app)
 opening.register(app)
 profiling.register(app)

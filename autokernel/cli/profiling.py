@@ -82,9 +82,8 @@ def profile(
         report.save(save)
     if plot is not None:
         from autokernel import plots
-        from autokernel.plots_amdahl import amdahl
 
-        plots.save(amdahl(report), plot)
+        plots.save(plots.amdahl(report), plot)
     if as_json:
         data = report.to_dict()
         emit_json(data if prediction is None else {**data, "what_if": vars(prediction)})

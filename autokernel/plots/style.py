@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -23,7 +26,8 @@ from autokernel.plaintext import clean
 
 __all__ = [
     "BLACK", "BLUE", "DASHES", "GREEN", "GREY", "ORANGE", "PALETTE", "PATTERNS", "PURPLE", "SKY", "SYMBOLS", "Size",
-    "VERMILION", "YELLOW", "dress", "escape", "lighter", "size_of",
+    "VERMILION", "YELLOW", "dress", "escape", "fit_legend", "hatch", "lighter", "nice_step",
+    "size_of", "text_width",
 ]  # fmt: skip
 
 BLACK, GREY = "#000000", "#767676"
@@ -65,8 +69,8 @@ class Size:
 
 _SIZES = {
     None: Size(width=900, height=520, font=13, small=13, marker=10, line=2, paper=False),
-    1: Size(width=3.5 * 96, height=2.4 * 96, font=8 * _POINT, small=7 * _POINT, marker=5, line=1.2, paper=True),
-    2: Size(width=7.16 * 96, height=2.9 * 96, font=9 * _POINT, small=8 * _POINT, marker=6, line=1.4, paper=True),
+    1: Size(width=3.5 * 96, height=2.2 * 96, font=8 * _POINT, small=7 * _POINT, marker=5, line=1.2, paper=True),
+    2: Size(width=7.16 * 96, height=2.6 * 96, font=9 * _POINT, small=8 * _POINT, marker=6, line=1.4, paper=True),
 }
 
 
@@ -95,23 +99,24 @@ def dress(
         height: In CSS pixels; the size's own when 0.
     """
     size = size_of(columns)
-    axis = {
+    axis: dict[str, Any] = {
         "showgrid": True, "gridcolor": "#E4E4E4", "linecolor": BLACK, "showline": True, "ticks": "outside",
         "tickfont": {"size": size.small}, "title": {"font": {"size": size.font}}, "zeroline": False, "automargin": True,
     }  # fmt: skip
     if size.paper:
         axis |= {"linewidth": 0.8, "gridwidth": 0.6, "ticklen": 3, "tickwidth": 0.8}
-        legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left", "itemsizing": "trace"}
+        legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"}
         margin = {"l": 8, "r": 6, "t": 22 if title else 4, "b": 8, "pad": 0}
-        axis["title"]["standoff"] = 5
+        axis["title"] = {"font": {"size": size.font}, "standoff": 5}
     else:
-        legend = {"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top"}
+        below = 70 / ((height or size.height) - 170)  # of the plot's height: 70 pixels are for the axis and its title
+        legend = {"orientation": "h", "x": 0, "y": -below, "yanchor": "top"}
         margin = {"l": 95, "r": 25, "t": 60, "b": 110}
     figure.update_layout(
         template="none",
         title={"text": title, "x": 0.02, "xanchor": "left", "font": {"size": size.font if size.paper else 17}},
         font={"family": _PAPER_FONT if size.paper else _SCREEN_FONT, "size": size.font, "color": BLACK},
-        legend={**legend, "font": {"size": size.small}},
+        legend={**legend, "font": {"size": size.small}, "tracegroupgap": 0},
         margin=margin,
         hoverlabel={"align": "left"},
         width=round(size.width),
@@ -122,9 +127,75 @@ def dress(
     return size
 
 
+def fit_legend(figure: go.Figure, columns: int | None, *, left: float = 24) -> None:
+    """Give the legend of a figure for print room of its own above the plot, which keeps its height.
+
+    Call it when all traces are there; on the screen the legend stands below the plot, and nothing is done.
+
+    Args:
+        figure: Changed in place.
+        columns: As for `size_of`.
+        left: What labels take on the left of the plot, in pixels: plotly fits a legend into the plot's width.
+    """
+    size = size_of(columns)
+    shown = [trace for trace in figure.data if trace.name and trace.showlegend is not False]
+    if not size.paper or not shown or figure.layout.showlegend is False:
+        return
+    widths = [44 + text_width([trace.name], size.small) for trace in shown]
+    if not any(trace.legendgroup for trace in shown):
+        widths = [max(widths)] * len(widths)  # plotly gives items the same width, unless they form groups
+    rows, used = 1, 0.0
+    for width in widths:
+        rows, used = (rows, used + width) if used + width <= size.width - left - 22 or not used else (rows + 1, width)
+    room = rows * (1.3 * size.small + 8) + 2
+    top = figure.layout.margin.t
+    title = 20 if figure.layout.title.text else 0
+    height = figure.layout.height + room
+    figure.update_layout(
+        height=round(height), margin={"t": top + room},
+        legend={
+            "xref": "container", "yref": "container", "x": 0, "y": 1 - title / height,
+            "yanchor": "top", "maxheight": room + 4,
+        },
+    )  # fmt: skip
+
+
+def text_width(texts: Sequence[str], font: float) -> float:
+    """About how wide the widest line of the texts is, in pixels, for a sans-serif font of that size."""
+    lines = [line for text in texts for line in html.unescape(text).split("<br>")]
+    return max((sum(_width(char) for char in line) * font for line in lines), default=0.0)
+
+
+def _width(char: str) -> float:
+    return 0.3 if char in " .,:;|!'()[]iljtfr/" else 0.78 if char in "mwMW@%→×" else 0.64 if char.isupper() else 0.54
+
+
+def nice_step(span: float, most: int = 5) -> float:
+    """A round distance of ticks, so that at most so many fit into the span.
+
+    >>> nice_step(5.0), nice_step(0.8)
+    (1.0, 0.2)
+    """
+    least = span / most
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - 1e-9))
+
+
 def escape(text: object) -> str:
     """Foreign text as plotly shows it literally: plotly reads a small subset of HTML in its texts."""
     return html.escape(clean(text), quote=False)
+
+
+def hatch(shape: str, colour: str) -> dict[str, object]:
+    """The pattern of a bar: black lines on its colour, sparse enough to read a number on; "" is plain."""
+    return {
+        "shape": shape,
+        "fgcolor": BLACK,
+        "bgcolor": colour,
+        "fillmode": "replace",
+        "size": 6,
+        "solidity": 0.15 if shape != "." else 0.1,
+    }
 
 
 def lighter(colour: str, part: float = 0.55) -> str:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from autokernel.cli import main
-from autokernel.plots_amdahl import amdahl
+from autokernel.plots import amdahl
 from autokernel.profiling import ProfileReport
 from tests.command_line import ROOT, autokernel
 
