@@ -185,7 +185,8 @@ def _show(report: ProfileReport, rows: int) -> None:
     say(f"{report.model} on {report.device.get('name', '')}: {inputs}; {mode}")
     say(f"one pass  {_ms(totals.wall_us)}: device busy {_part(totals.busy_us, totals.wall_us)}, "
         f"waiting for the host {_part(totals.host_us, totals.wall_us)}")  # fmt: skip
-    say(f"device    {_ms(totals.device_us)}: in the nine operations {_part(totals.recognised_us, totals.device_us)}, "
+    say(f"device    {_ms(totals.device_us)}: in the nine operations {_part(totals.recognised_us, totals.device_us)} "
+        f"(covered {_part(report.covered_us, totals.device_us)}), "
         f"elsewhere {_part(totals.listed_us, totals.device_us)}, "
         f"unclaimed {_part(totals.unclaimed_us, totals.device_us)}")  # fmt: skip
     say()

@@ -125,6 +125,11 @@ class ProfileReport:
         """The targets that shipped operations cover, in the order to work in."""
         return tuple(target for target in self.targets if target.offered)
 
+    @property
+    def covered_us(self) -> float:
+        """Device time of the calls that a kernel for a shipped operation can take."""
+        return sum(one.device_us for target in self.plan for one in target.variants if one.covered)
+
     def campaign_targets(
         self,
         names: Sequence[str] | None = None,
@@ -203,7 +208,11 @@ class ProfileReport:
         data["format"] = _FORMAT
         data["device"], data["notes"] = dict(self.device), list(self.notes)
         data["inputs"] = [dataclasses.asdict(one) for one in self.inputs]
-        data["totals"] = {**dataclasses.asdict(self.totals), "explained": self.totals.explained}
+        data["totals"] = {
+            **dataclasses.asdict(self.totals),
+            "explained": self.totals.explained,
+            "covered_us": self.covered_us,
+        }
         data["targets"] = [target_data(target) for target in self.targets]
         return data
 
@@ -226,7 +235,8 @@ class ProfileReport:
                 raise UsageError(f"{file} was written by another version of AutoKernel; profile again")
             data["inputs"] = tuple(layout_from(one) for one in data["inputs"])
             data["targets"] = tuple(target_from(one) for one in data["targets"])
-            data["totals"].pop("explained")
+            for derived in ("explained", "covered_us"):
+                data["totals"].pop(derived, None)
             data["totals"] = Totals(**data["totals"])
             data["notes"] = tuple(data["notes"])
             return cls(**data)
