@@ -10,6 +10,7 @@ Last come many calls in a row, which show a late drift, a rare race and a slow l
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -42,9 +43,11 @@ def results(trial: Trial, cases: Sequence[Case], seed: int) -> Generator[CaseRes
             yield CaseResult(label=case.label, status=Status.SKIP, reason=reason)
         else:
             yield _timed(case, trial, _repeat, derived_seed(seed, "repeat", number), "three runs")
-    smoke = Case(shape=trial.spec.shapes[0], dtype=cases[0].dtype)  # known to the kernel since its first call
-    yield _timed(smoke, trial, _churn, derived_seed(seed, "churn"), "changing inputs")
-    yield _timed(smoke, trial, _endure, derived_seed(seed, "endure"), "many calls")
+    known = Case(shape=trial.spec.shapes[0], dtype=cases[0].dtype)  # to the kernel, since its first call
+    forms = {repr(case.options): dataclasses.replace(known, options=case.options) for case in cases}
+    for number, smoke in enumerate(forms.values()):
+        yield _timed(smoke, trial, _churn, derived_seed(seed, "churn", number), "changing inputs")
+        yield _timed(smoke, trial, _endure, derived_seed(seed, "endure", number), "many calls")
 
 
 _Check = Callable[[Trial, Case, int], "tuple[Status, str] | None"]

@@ -116,13 +116,16 @@ def _row_elements(spec: KernelSpec, shape: Mapping[str, int], name: str, dtype: 
     return spec.make_inputs({**shape, name: 1}, dtype, torch.Generator().manual_seed(0))[0].numel()
 
 
-def judge_large(trial: Trial, dtype: str, seed: int, *, elements: int = ELEMENTS) -> CaseResult:
+def judge_large(
+    trial: Trial, dtype: str, seed: int, *, options: Mapping[str, Any] | None = None, elements: int = ELEMENTS
+) -> CaseResult:
     """Try the case on a candidate that has passed all others.
 
     Args:
         trial: The candidate's trial.
         dtype: The target's dtype; a half-width one is taken instead if the spec has any.
         seed: Of the block's values and of the rows that are looked at.
+        options: Keyword arguments of the call, those of an extension.
         elements: The first input has more than so many.
     """
     begin = time.perf_counter()
@@ -132,7 +135,8 @@ def judge_large(trial: Trial, dtype: str, seed: int, *, elements: int = ELEMENTS
     if rows is None:
         why = "Triton's interpreter is too slow" if trial.interpreted else "its rows depend on each other"
         return CaseResult(label=label, status=Status.SKIP, reason=f"not tested: {why}")
-    case = Case(shape={**rows.shape, rows.name: rows.block}, dtype=narrow[0] if narrow else dtype)
+    shape = {**rows.shape, rows.name: rows.block}
+    case = Case(shape=shape, dtype=narrow[0] if narrow else dtype, options=dict(options or {}))
     try:
         result = _Attempt(trial, rows, case, seed, elements).result()
     except RunnerDied as died:
@@ -200,7 +204,7 @@ class _Attempt:
             "tiled": list(self.rows.inputs),
             "rows": count,
             "samples": list(samples),
-            "options": {},
+            "options": dict(self.case.options),
             "out": self.place,
             "free": free + self.place["capacity"],
         }

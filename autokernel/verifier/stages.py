@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -75,7 +75,8 @@ def verify(
         if stage is Stage.SWEEP:
             outcomes = _then_left_out(outcomes, spec, loaded["lacks"])
         if large and stage is Stage.EDGE:
-            outcomes = _then_large(outcomes, trial, dtype or spec.dtypes[0], derived_seed(seed, "large"))
+            forms = [{}, *[one for one in spec.extensions if not one.keys() & set(loaded["lacks"])]]
+            outcomes = _then_large(outcomes, trial, dtype or spec.dtypes[0], derived_seed(seed, "large"), forms)
         result = _run_stage(outcomes, stage, tell, begin + runners[0].limits.total_seconds, runners[0])
         stages.append(result)
         for helper in helpers:
@@ -172,11 +173,16 @@ def _then_left_out(
 
 
 def _then_large(
-    source: Generator[CaseResult, None, None], trial: Trial, dtype: str, seed: int
+    source: Generator[CaseResult, None, None],
+    trial: Trial,
+    dtype: str,
+    seed: int,
+    forms: Sequence[Mapping[str, Any]],
 ) -> Generator[CaseResult, None, None]:
     with contextlib.closing(source):
         yield from source
-    yield judge_large(trial, dtype, seed)
+    for options in forms:
+        yield judge_large(trial, dtype, seed, options=options)
 
 
 def _run_stage(

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from autokernel import ops
+from autokernel import ops, starters
 from autokernel.evaluator import Evaluator
 from autokernel.verdict import CaseResult, Status
 from autokernel.verifier import large
@@ -65,14 +65,16 @@ def with_offsets(offset: str, unsigned: str, mask: str = "") -> str:
 WIDE = with_offsets("int64_t", "uint64_t")
 
 
-def tried(source: str, elements: int, name: str = "reduce", evaluator: Evaluator | None = None) -> CaseResult:
+def tried(
+    source: str, elements: int, name: str = "reduce", evaluator: Evaluator | None = None, **options: object
+) -> CaseResult:
     """The result of the case alone, with tensors of more than ``elements`` elements."""
     evaluator = evaluator or shared_evaluator(name)
     with evaluator._runners(1) as (runner,):
         answer = runner.ask(load_request(evaluator.spec, "candidate", source), seconds=60, doing="loading")
         assert answer["ok"], answer
         trial = Trial(runner, evaluator.spec, "cpu", answer["backend"])
-        result = large.judge_large(trial, "float32", 5, elements=elements)
+        result = large.judge_large(trial, "float32", 5, options=options, elements=elements)
     gc.collect()
     return result
 
@@ -96,6 +98,16 @@ def test_a_right_kernel_passes_on_many_rows(name):
 
     assert result.status is Status.PASS, result.reason
     assert result.elements
+
+
+@needs_compiler
+def test_an_extension_is_tried_on_many_rows_too():
+    source = starters.source("rotary_embedding", "cpp")
+    wrong = source.replace("a[i] * s[i] + b[i] * c[i]", "a[i] * s[i] - b[i] * c[i]")
+
+    assert tried(source, 1 << 20, "rotary_embedding", interleaved=False).status is Status.PASS
+    assert tried(wrong, 1 << 20, "rotary_embedding", interleaved=False).status is Status.FAIL
+    assert tried(wrong, 1 << 20, "rotary_embedding").status is Status.PASS
 
 
 @needs_compiler
