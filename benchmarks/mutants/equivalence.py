@@ -62,7 +62,7 @@ def broad_cases(spec: KernelSpec, *, count: int, volume: int) -> list[Case]:
     planned = [case for cases in plan(spec).values() for case in cases if case.shape not in large]
     order = random.Random(SEED)
     shapes = [*spec.shapes, *(spec.edge_shapes or ())]
-    patterns, options = ["normal", *fill_names(spec)], list(spec.options)
+    patterns, options = ["normal", *fill_names(spec)], [*spec.options, *spec.extensions]
     drawn: list[Case] = []
     for _attempt in range(20 * count):
         case = Case(
