@@ -71,8 +71,8 @@ async def test_after_some_turns_each_target_stands_with_what_it_gained(campaign)
     board = CampaignBoard(campaign.path)
 
     norm, soft = rows(board)["norm"], rows(board)["soft"]
-    assert norm[2:4] == ["2.000×", "10.00×"]  # the ceiling is that of the measurement by now
-    assert soft[2] == "2.000×"
+    assert norm[2:4] == ["2.000× PyTorch", "10.00×"]  # the ceiling is that of the measurement by now
+    assert soft[2] == "2.000× PyTorch"
     assert "finished: the agent has nothing more to try" in said(board) or "its turn comes again" in said(board)
     assert "The model 1.333×" in said(board)  # 1 / (1 - 0.3 / 2 - 0.2 / 2)
     assert "25.0 % of its time saved" in said(board)

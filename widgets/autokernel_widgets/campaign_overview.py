@@ -19,16 +19,16 @@ from autokernel_widgets.markup import Node, node
 
 __all__ = ["CampaignOverview", "recovered", "word_of"]
 
-_COLUMNS = ("target", "state", "share", "over PyTorch", "ceiling", "recovered", "offers", "experiments", "without gain")
+_COLUMNS = ("target", "state", "share", "speedup", "ceiling", "recovered", "offers", "experiments", "without gain")
 _HELP = {
     "share": "of the model's time before the campaign",
-    "over PyTorch": "speedup of the best kernel; below 1 the model keeps what it has",
+    "speedup": "of the best kernel over the model's own or PyTorch's operator; below 1 the model keeps what it has",
     "ceiling": "speedup at the roofline floor, as far as it is known",
     "recovered": "the part of the time above the floor that is won back",
     "offers": "the part of the model's time that more work can be expected to give back",
     "without gain": "experiments in a row that brought nothing",
 }
-_NUMERIC = {"share", "over PyTorch", "ceiling", "offers", "experiments", "without gain"}
+_NUMERIC = {"share", "speedup", "ceiling", "offers", "experiments", "without gain"}
 _TURNS = 12
 
 
@@ -128,7 +128,8 @@ class CampaignOverview(BarPanel):
         named = node("span", one.name)  # where there are no buttons, the name stays
         part = recovered(one)
         cells: tuple[Node, ...] = (
-            word_of(one, state), f"{100 * one.share:.1f} %", f"{one.speedup:.3f}×" if one.experiments else "",
+            word_of(one, state), f"{100 * one.share:.1f} %",
+            f"{one.speedup:.3f}× {one.over}" if one.experiments else "",
             "" if one.ceiling is None else f"{one.ceiling:.2f}×", "" if part is None else _progress(part),
             f"{100 * offer(one, state.settings):.2g} %", str(one.experiments), str(one.idle),
         )  # fmt: skip
