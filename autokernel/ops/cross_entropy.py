@@ -48,15 +48,15 @@ def make_inputs(shape: Shape, dtype: torch.dtype, generator: torch.Generator) ->
 def magnitude(logits: Tensor, targets: Tensor) -> Magnitude:
     # Sums, over the classes (in the logarithm) and over the rows, err like the root of their length.
     # Not so the roundings of the maximum, the logarithm and the chosen logit, and those of exp's
-    # arguments, 2**-24 * |x - max| each, which become relative errors of its results.
+    # arguments, which become relative errors of its results (see softmax).
     kept = targets != IGNORED
     largest = logits.amax(dim=1)
     chosen = logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
     log_sum = torch.logsumexp(logits, dim=1)
     shares = torch.softmax(logits, dim=1)
-    distance = torch.where(shares > 0, largest[:, None] - logits, 0.0)
+    argument = torch.where(shares > 0, logits.abs() + largest.abs()[:, None], 0.0)
     of_sums = 1 + (log_sum - chosen).abs()
-    of_terms = largest.abs() + log_sum.abs() + chosen.abs() + (shares * distance).sum(dim=1)
+    of_terms = largest.abs() + log_sum.abs() + chosen.abs() + (shares * argument).sum(dim=1)
     of_a_row = of_sums + 2 * of_terms / max(logits.shape) ** 0.5
     return Magnitude(accumulated=torch.where(kept, of_a_row, 0.0).sum() / kept.sum().clamp(min=1))
 

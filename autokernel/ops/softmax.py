@@ -36,13 +36,15 @@ def make_inputs(shape: Shape, dtype: torch.dtype, generator: torch.Generator) ->
 
 
 def magnitude(x: Tensor) -> Magnitude:
-    # exp turns the rounding of its argument, 2**-24 * |x - max|, into a relative error of the term: of
-    # this one, and of all that the sum is made of.  There are two roundings, of the difference and of
-    # its product with log2(e).  They do not grow with N, as the error of the sum does.
+    # exp turns the rounding of its argument into a relative error of the term: of this one, and of all
+    # that the sum is made of.  The argument is x - max, whose product with log2(e) is rounded again, or,
+    # where exp2 is fed with scaled values, a difference of two that were each rounded.  That is no worse
+    # than if x itself had been rounded.  These errors do not grow with N, as the error of the sum does.
     y = reference(x)
-    distance = torch.where(y > 0, x.amax(dim=-1, keepdim=True) - x, 0.0)
-    of_the_sum = (y * distance).sum(dim=-1, keepdim=True)
-    return Magnitude(accumulated=y * (1 + 2 * (distance + of_the_sum) / x.shape[-1] ** 0.5) + _FLUSHED)
+    largest = x.amax(dim=-1, keepdim=True)
+    argument = torch.where(y > 0, x.abs() + largest.abs(), 0.0)
+    of_the_sum = (y * argument).sum(dim=-1, keepdim=True)
+    return Magnitude(accumulated=y * (1 + 2 * (argument + of_the_sum) / x.shape[-1] ** 0.5) + _FLUSHED)
 
 
 SPEC = KernelSpec(
