@@ -15,6 +15,7 @@ from autokernel.errors import RunBusy, RunDamaged, RunnerLost, UsageError
 from autokernel.scheduler import SchedulerSettings
 from autokernel.target import Timing
 from examples.models import llama
+from tests.command_line import autokernel
 from tests.scripted import ScriptedAgent, ScriptedEvaluator, kernel, measurement_of
 
 TWO = [
@@ -254,6 +255,19 @@ def test_a_campaign_is_made_from_a_profile(report, tmp_path):
     assert campaign.plan.model == "Llama"
     assert list(campaign.runs) == [target.name for target in targets]
     assert [run.target.timing for run in campaign.runs.values()] == [target.timing for target in targets]
+
+
+def test_in_another_dtype_the_times_of_the_model_do_not_count(report, tmp_path):
+    file = report.save(tmp_path / "profile.json")
+    (of_model,) = report.campaign_targets(most=1)
+
+    autokernel("campaign", "new", "--profile", file, "--most", 1, "--dtype", "bfloat16", "--root", tmp_path)
+
+    (run,) = Campaign(tmp_path / "campaign-1").runs.values()
+    assert run.target.dtype == "bfloat16"
+    assert [one.shape for one in run.target.timing] == [one.shape for one in of_model.timing]
+    assert all(one.model_us is not None for one in of_model.timing)
+    assert all(one.model_us is None for one in run.target.timing)
 
 
 def test_a_profile_without_a_target_that_is_covered_says_what_to_do(report):

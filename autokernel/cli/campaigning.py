@@ -150,7 +150,15 @@ def _profiled(
 
     report = ProfileReport.load(file)
     found = report.campaign_targets(most=most, backend=backend)
-    return model or report.model, [dataclasses.replace(one, dtype=dtype or one.dtype) for one in found]
+    return model or report.model, [_in_dtype(one, dtype) for one in found]
+
+
+def _in_dtype(target: CampaignTarget, dtype: str | None) -> CampaignTarget:
+    """The target in another dtype than the model's, whose times say nothing about that one."""
+    if dtype is None or dtype == target.dtype:
+        return target
+    timing = tuple(dataclasses.replace(one, model_us=None) for one in target.timing)
+    return dataclasses.replace(target, dtype=dtype, timing=timing)
 
 
 def _find(name: str, root: Path) -> Campaign:
