@@ -68,6 +68,22 @@ def test_a_box_brings_a_slider_and_moving_it_changes_the_prediction(notebook: No
     notebook.wait(lambda: page.locator(".ak-sliders input").count() == 0, "the slider is still there")
 
 
+def test_keys_pressed_on_a_box_or_a_button_stay_in_the_widget(notebook: Notebook, code: str) -> None:
+    notebook.show(code)
+    page = notebook.page
+    kind = "() => window.jupyterapp.shell.currentWidget.content.activeCell.model.type"
+    notebook.see(".ak-ranking input[aria-label='choose softmax']").focus()
+    page.keyboard.press("Space")
+    notebook.see(".ak-predicted:has-text('The model 1.053×')")
+    page.keyboard.press("m")  # would make the cell a Markdown cell, and its output would be gone
+    page.locator("button[data-action='first']").focus()
+    page.keyboard.press("m")
+    page.keyboard.press("Enter")
+    notebook.see(".ak-predicted:has-text('The model 1.538×')")
+
+    assert page.evaluate(kind) == "code"
+
+
 def test_the_chart_describes_the_target_that_is_clicked(notebook: Notebook, code: str) -> None:
     notebook.show(code)
     chart = notebook.see(".ak-chart .main-svg")
