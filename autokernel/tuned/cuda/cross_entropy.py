@@ -18,12 +18,12 @@ from autokernel.backends import cuda
 KERNEL_TYPE = "cross_entropy"
 BACKEND = "cuda"
 
-MOST_THREADS = 256  # on one row; tune: 64, 128, 256, 512, 1024
-THREAD_VECTORS = 4  # least vectors of a thread; tune: 1, 2, 4, 8
-BLOCK_SIZE = 128  # least threads of a block; tune: 64, 128, 256
-DEPTH = 4  # vectors that a thread loads at a time; tune: 1, 2, 4, 8
+MOST_THREADS = 256  # on one row; one of 64, 128, 256, 512, 1024
+THREAD_VECTORS = 4  # least vectors of a thread; one of 1, 2, 4, 8
+BLOCK_SIZE = 128  # least threads of a block; one of 64, 128, 256
+DEPTH = 4  # vectors that a thread loads at a time; one of 1, 2, 4, 8
 STREAM = True  # whether the logits are marked as not used again
-MEAN_BLOCK = 1024  # threads that add up the losses; tune: 256, 512, 1024
+MEAN_BLOCK = 1024  # threads that add up the losses; one of 256, 512, 1024
 
 CUDA_SRC = r"""
 struct Sum { __device__ static float of(float a, float b) { return a + b; } };

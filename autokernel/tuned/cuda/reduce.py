@@ -20,13 +20,13 @@ from autokernel.backends import cuda
 KERNEL_TYPE = "reduce"
 BACKEND = "cuda"
 
-MOST_THREADS = 256  # on one row or part; tune: 64, 128, 256, 512, 1024
-THREAD_VECTORS = 4  # least vectors of a thread; tune: 1, 2, 4, 8
-BLOCK_SIZE = 128  # least threads of a block; tune: 64, 128, 256
-DEPTH = 4  # vectors that a thread loads at a time; tune: 1, 2, 4, 8
+MOST_THREADS = 256  # on one row or part; one of 64, 128, 256, 512, 1024
+THREAD_VECTORS = 4  # least vectors of a thread; one of 1, 2, 4, 8
+BLOCK_SIZE = 128  # least threads of a block; one of 64, 128, 256
+DEPTH = 4  # vectors that a thread loads at a time; one of 1, 2, 4, 8
 STREAM = True  # whether x is marked as not used again
-PART_COLS = 16384  # least columns of a part of a row; tune: 8192, 16384, 32768, 65536
-BLOCKS_PER_SM = 4  # fewer blocks than this, and rows are divided; tune: 1, 2, 4, 8
+PART_COLS = 16384  # least columns of a part of a row; one of 8192, 16384, 32768, 65536
+BLOCKS_PER_SM = 4  # fewer blocks than this, and rows are divided; one of 1, 2, 4, 8
 
 CUDA_SRC = r"""
 struct Sum { __device__ static float of(float a, float b) { return a + b; } };

@@ -17,8 +17,8 @@ from autokernel.backends import cuda
 KERNEL_TYPE = "rmsnorm"
 BACKEND = "cuda"
 
-THREAD_VECTORS = 2  # vectors of a thread; tune: 1, 2, 4
-BLOCK_SIZE = 128  # least threads of a block; tune: 64, 128, 256, 512
+THREAD_VECTORS = 2  # vectors of a thread; one of 1, 2, 4
+BLOCK_SIZE = 128  # least threads of a block; one of 64, 128, 256, 512
 STREAM = False  # whether x and y are marked as not used again
 MAX_VECTORS = 4  # the largest number of vectors that a kernel is made for
 

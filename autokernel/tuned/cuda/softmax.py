@@ -20,12 +20,12 @@ from autokernel.backends import cuda
 KERNEL_TYPE = "softmax"
 BACKEND = "cuda"
 
-THREAD_VECTORS = 2  # vectors of a thread; tune: 1, 2, 4
-BLOCK_SIZE = 128  # least threads of a block; tune: 64, 128, 256, 512
+THREAD_VECTORS = 2  # vectors of a thread; one of 1, 2, 4
+BLOCK_SIZE = 128  # least threads of a block; one of 64, 128, 256, 512
 STREAM = False  # whether x and y are marked as not used again
-MAX_VECTORS = 4  # the largest number of vectors in registers; tune: 1, 2, 4, 8
-SHARED_BLOCK = 512  # threads on a row in shared memory; tune: 256, 512, 1024
-SHARED_BYTES = 231424  # most of a row in shared memory; tune: 0, 115712, 231424
+MAX_VECTORS = 4  # the largest number of vectors in registers; one of 1, 2, 4, 8
+SHARED_BLOCK = 512  # threads on a row in shared memory; one of 256, 512, 1024
+SHARED_BYTES = 231424  # most of a row in shared memory; one of 0, 115712, 231424
 
 CUDA_SRC = r"""
 struct Sum { __device__ static float of(float a, float b) { return a + b; } };

@@ -20,14 +20,14 @@ import triton.language as tl
 KERNEL_TYPE = "cross_entropy"
 BACKEND = "triton"
 
-NARROW_COLS = 1024  # up to so many classes, a program takes several rows; tune: 512, 1024, 2048, 4096
-NARROW_TILE = 4096  # elements of such a program; tune: 1024, 2048, 4096, 8192
+NARROW_COLS = 1024  # up to so many classes, a program takes several rows; one of 512, 1024, 2048, 4096
+NARROW_TILE = 4096  # elements of such a program; one of 1024, 2048, 4096, 8192
 NARROW_WARPS = 4  # tune: 2, 4, 8
-LONG_WARPS = 8  # warps on one row; tune: 2, 4, 8, 16
-LONG_DEPTH = 4  # vectors that a thread loads at a time; tune: 1, 2, 4, 8
-PROGRAMS_PER_SM = 8  # programs that walk over the rows; tune: 2, 4, 8, 16, 64
+LONG_WARPS = 8  # warps on one row; one of 2, 4, 8, 16
+LONG_DEPTH = 4  # vectors that a thread loads at a time; one of 1, 2, 4, 8
+PROGRAMS_PER_SM = 8  # programs that walk over the rows; one of 2, 4, 8, 16, 64
 EVICTION = "evict_first"  # tune: "", evict_first
-MEAN_BLOCK = 4096  # losses added at a time; tune: 1024, 2048, 4096, 8192
+MEAN_BLOCK = 4096  # losses added at a time; one of 1024, 2048, 4096, 8192
 MEAN_WARPS = 16  # tune: 4, 8, 16, 32
 IGNORED = -100
 

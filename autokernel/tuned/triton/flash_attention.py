@@ -25,8 +25,8 @@ except ImportError:  # before triton 3.4
 KERNEL_TYPE = "flash_attention"
 BACKEND = "triton"
 
-WIDE_M = 128  # queries of a program where D is above 64; tune: 64, 128, 256
-WIDE_N = 128  # keys at a time; tune: 32, 64, 128
+WIDE_M = 128  # queries of a program where D is above 64; one of 64, 128, 256
+WIDE_N = 128  # keys at a time; one of 32, 64, 128
 WIDE_WARPS = 8  # tune: 4, 8, 16
 WIDE_STAGES = 2  # tune: 2, 3, 4
 SLIM_M = 128  # tune: 64, 128, 256

@@ -20,13 +20,13 @@ import triton.language as tl
 KERNEL_TYPE = "reduce"
 BACKEND = "triton"
 
-NARROW_COLS = 2048  # up to so many columns, a program takes several rows; tune: 512, 1024, 2048, 4096
-NARROW_TILE = 8192  # elements of such a program; tune: 2048, 4096, 8192, 16384
-THREAD_ELEMENTS = 32  # elements of its threads; tune: 8, 16, 32, 64
-LONG_WARPS = 8  # warps on one row; tune: 1, 2, 4, 8, 16
-LONG_DEPTH = 4  # vectors that a thread loads at a time; tune: 1, 2, 4, 8
-PART_COLS = 16384  # least columns of a part of a row; tune: 8192, 16384, 32768, 65536
-PROGRAMS_PER_SM = 2  # fewer programs than this, and rows are divided; tune: 1, 2, 4, 8
+NARROW_COLS = 2048  # up to so many columns, a program takes several rows; one of 512, 1024, 2048, 4096
+NARROW_TILE = 8192  # elements of such a program; one of 2048, 4096, 8192, 16384
+THREAD_ELEMENTS = 32  # elements of its threads; one of 8, 16, 32, 64
+LONG_WARPS = 8  # warps on one row; one of 1, 2, 4, 8, 16
+LONG_DEPTH = 4  # vectors that a thread loads at a time; one of 1, 2, 4, 8
+PART_COLS = 16384  # least columns of a part of a row; one of 8192, 16384, 32768, 65536
+PROGRAMS_PER_SM = 2  # fewer programs than this, and rows are divided; one of 1, 2, 4, 8
 EVICTION = "evict_first"  # tune: "", evict_first
 
 

@@ -19,15 +19,15 @@ import triton.language as tl
 KERNEL_TYPE = "rmsnorm"
 BACKEND = "triton"
 
-MAX_TILE = 32768  # most columns that stay in registers; tune: 8192, 16384, 32768
-NARROW_TILE = 2048  # elements of a program that takes several rows; tune: 512, 1024, 2048, 4096, 8192
-THREAD_ELEMENTS = 16  # elements of a thread; tune: 8, 16, 32, 64
-PROGRAMS_PER_SM = 0  # programs that walk over the rows, 0 for one each; tune: 0, 1, 2, 4, 8, 16
-STAGES = 1  # tiles that such a program has on the way; tune: 1, 2, 3
-EVICTION = ""  # of x; tune: "", evict_first
-LATE_FROM = 8192  # columns above which the weight is loaded last; tune: 4096, 8192, 16384
-LONG_WARPS = 16  # warps on a row that is read twice; tune: 8, 16, 32
-LONG_BLOCK = 8192  # its elements at a time; tune: 2048, 4096, 8192, 16384
+MAX_TILE = 32768  # most columns that stay in registers; one of 8192, 16384, 32768
+NARROW_TILE = 2048  # elements of a program that takes several rows; one of 512, 1024, 2048, 4096, 8192
+THREAD_ELEMENTS = 16  # elements of a thread; one of 8, 16, 32, 64
+PROGRAMS_PER_SM = 0  # programs that walk over the rows, 0 for one each; one of 0, 1, 2, 4, 8, 16
+STAGES = 1  # tiles that such a program has on the way; one of 1, 2, 3
+EVICTION = ""  # of x; one of "", evict_first
+LATE_FROM = 8192  # columns above which the weight is loaded last; one of 4096, 8192, 16384
+LONG_WARPS = 16  # warps on a row that is read twice; one of 8, 16, 32
+LONG_BLOCK = 8192  # its elements at a time; one of 2048, 4096, 8192, 16384
 
 
 @triton.jit

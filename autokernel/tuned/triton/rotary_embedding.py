@@ -1,11 +1,13 @@
-"""Tuned: rotary position embedding, interleaved pairs, for Hopper.
+"""Tuned: rotary position embedding, of neighbours or of halves, for Hopper.
 
-    y[..., 2i]     = x[..., 2i] * cos[s, i] - x[..., 2i + 1] * sin[s, i]
-    y[..., 2i + 1] = x[..., 2i] * sin[s, i] + x[..., 2i + 1] * cos[s, i]
+    y[..., j] = x[..., j] * cos[s, i] - x[..., k] * sin[s, i]
+    y[..., k] = x[..., j] * sin[s, i] + x[..., k] * cos[s, i]
+    with (j, k) = (2i, 2i + 1), or (i, i + D/2) if not interleaved
 
 Cost: 3 FLOP and 2 * itemsize bytes per element: 0.75 FLOP/byte in float16, far below any ridge point.
 Plan: one program per BLOCK_S positions of up to HEADS heads.  It reads its part of the tables once and keeps it in
-    registers; whole rows are loaded by vectors, and pairs taken apart in registers.
+    registers.  Of neighbours, whole rows are loaded by vectors and pairs taken apart in registers; halves are loaded
+    and stored apart.
 Limit: D is padded to a power of two; a view without unit stride along D is read by elements.
 Try first: TILE, HEADS and THREAD_ELEMENTS.
 """
@@ -17,17 +19,17 @@ import triton.language as tl
 KERNEL_TYPE = "rotary_embedding"
 BACKEND = "triton"
 
-TILE = 2048  # elements of x at a time; tune: 512, 1024, 2048, 4096, 8192
-HEADS = 4  # heads that a program goes through; tune: 1, 2, 4, 8, 16
-THREAD_ELEMENTS = 16  # elements of a thread; tune: 8, 16, 32
-EVICTION = ""  # of x; tune: "", evict_first
+TILE = 2048  # elements of x at a time; one of 512, 1024, 2048, 4096, 8192
+HEADS = 4  # heads that a program goes through; one of 1, 2, 4, 8, 16
+THREAD_ELEMENTS = 16  # elements of a thread; one of 8, 16, 32
+EVICTION = ""  # of x; one of "", evict_first
 
 
 @triton.jit
 def rotary_kernel(
     x_ptr, cos_ptr, sin_ptr, y_ptr, stride_b, stride_h, stride_s, stride_d, n_heads, H, S, HALF: tl.constexpr,
-    UNIT: tl.constexpr, VECTOR: tl.constexpr, HEADS: tl.constexpr, EVICTION: tl.constexpr, BLOCK_S: tl.constexpr,
-    BLOCK_HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr, UNIT: tl.constexpr, VECTOR: tl.constexpr, HEADS: tl.constexpr, EVICTION: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
     if UNIT:  # rows without gaps between their elements, which start on whole vectors
         stride_d = 1
@@ -44,17 +46,24 @@ def rotary_kernel(
 
     for i in tl.static_range(HEADS):
         head = tl.program_id(1).to(tl.int64) * HEADS + i
-        here = mask & (head < n_heads)
-        place = (head // H) * stride_b + (head % H) * stride_h
-        x = tl.load(
-            x_ptr + place + offs_s * stride_s + offs_d * stride_d, mask=here, other=0.0, eviction_policy=EVICTION
-        ).to(tl.float32)
-        even, odd = tl.split(tl.reshape(x, (BLOCK_S, BLOCK_HALF, 2)))
-        y = tl.interleave(even * cos - odd * sin, even * sin + odd * cos)
-        tl.store(y_ptr + (head * S + offs_s) * (2 * HALF) + offs_d, y.to(y_ptr.dtype.element_ty), mask=here)
+        x_rows = x_ptr + (head // H) * stride_b + (head % H) * stride_h + offs_s * stride_s
+        y_rows = y_ptr + (head * S + offs_s) * (2 * HALF)
+        if INTERLEAVED:
+            here = mask & (head < n_heads)
+            x = tl.load(x_rows + offs_d * stride_d, mask=here, other=0.0, eviction_policy=EVICTION).to(tl.float32)
+            even, odd = tl.split(tl.reshape(x, (BLOCK_S, BLOCK_HALF, 2)))
+            y = tl.interleave(even * cos - odd * sin, even * sin + odd * cos)
+            tl.store(y_rows + offs_d, y.to(y_ptr.dtype.element_ty), mask=here)
+        else:
+            here = mask_half & (head < n_heads)
+            halves = x_rows + offs_half * stride_d
+            first = tl.load(halves, mask=here, other=0.0, eviction_policy=EVICTION).to(tl.float32)
+            second = tl.load(halves + HALF * stride_d, mask=here, other=0.0, eviction_policy=EVICTION).to(tl.float32)
+            tl.store(y_rows + offs_half, (first * cos - second * sin).to(y_ptr.dtype.element_ty), mask=here)
+            tl.store(y_rows + offs_half + HALF, (first * sin + second * cos).to(y_ptr.dtype.element_ty), mask=here)
 
 
-def kernel_fn(x, cos, sin):
+def kernel_fn(x, cos, sin, interleaved=True):
     B, H, S, D = x.shape
     y = torch.empty((B, H, S, D), device=x.device, dtype=x.dtype)
     vector = 16 // x.element_size()
@@ -63,8 +72,9 @@ def kernel_fn(x, cos, sin):
     block_half = triton.next_power_of_2(D // 2)
     block_s = max(1, min(TILE // (2 * block_half), triton.next_power_of_2(S)))
     rotary_kernel[(triton.cdiv(S, block_s), triton.cdiv(B * H, HEADS))](
-        x, cos.contiguous(), sin.contiguous(), y, *x.stride(), B * H, H, S, HALF=D // 2, UNIT=unit, VECTOR=vector,
-        HEADS=HEADS, EVICTION=EVICTION, BLOCK_S=block_s, BLOCK_HALF=block_half,
+        x, cos.contiguous(), sin.contiguous(), y, *x.stride(), B * H, H, S, HALF=D // 2,
+        INTERLEAVED=interleaved, UNIT=unit, VECTOR=vector, HEADS=HEADS, EVICTION=EVICTION,
+        BLOCK_S=block_s, BLOCK_HALF=block_half,
         num_warps=max(1, min(16, 2 * block_s * block_half // (32 * THREAD_ELEMENTS))),
     )  # fmt: skip
     return y

@@ -22,13 +22,13 @@ import triton.language as tl
 KERNEL_TYPE = "softmax"
 BACKEND = "triton"
 
-MAX_TILE = 32768  # most columns that stay in registers; tune: 8192, 16384, 32768
-NARROW_TILE = 2048  # elements of a program that takes several rows; tune: 512, 1024, 2048, 4096, 8192
-THREAD_ELEMENTS = 16  # elements of a thread; tune: 8, 16, 32, 64
-LONG_WARPS = 16  # warps on a row that is read twice; tune: 4, 8, 16, 32
-LONG_DEPTH = 4  # vectors that a thread loads at a time; tune: 1, 2, 4, 8
-PROGRAMS_PER_SM = 2  # programs that walk over the long rows; tune: 1, 2, 3, 4, 8
-SHIFTED_FROM = 1024  # columns from which a row that is not aligned is shifted; tune: 256, 1024, 4096
+MAX_TILE = 32768  # most columns that stay in registers; one of 8192, 16384, 32768
+NARROW_TILE = 2048  # elements of a program that takes several rows; one of 512, 1024, 2048, 4096, 8192
+THREAD_ELEMENTS = 16  # elements of a thread; one of 8, 16, 32, 64
+LONG_WARPS = 16  # warps on a row that is read twice; one of 4, 8, 16, 32
+LONG_DEPTH = 4  # vectors that a thread loads at a time; one of 1, 2, 4, 8
+PROGRAMS_PER_SM = 2  # programs that walk over the long rows; one of 1, 2, 3, 4, 8
+SHIFTED_FROM = 1024  # columns from which a row that is not aligned is shifted; one of 256, 1024, 4096
 
 
 @triton.jit
