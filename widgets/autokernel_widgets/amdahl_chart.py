@@ -101,7 +101,7 @@ def _below(shown: Sequence[Target], labels: Sequence[str], rest: float) -> dict[
     if rest > 5e-5:
         names, lengths = [*names, "all others, unclaimed "], [*lengths, 100 * rest]
     return {
-        "type": "bar", "orientation": "h", "name": "at it, or no floor known", "y": names, "x": lengths,
+        "type": "bar", "orientation": "h", "name": "at it, or none known", "y": names, "x": lengths,
         "hoverinfo": "skip", "marker": {"color": _BLUE, "opacity": 0.75, "pattern": {"shape": "/"}},
     }  # fmt: skip
 
@@ -126,7 +126,9 @@ def _layout(rows: int) -> dict[str, Any]:
     layout["yaxis"] |= {"autorange": "reversed", "showgrid": False, "automargin": True, "fixedrange": True}
     layout["xaxis"] |= {"rangemode": "tozero"}
     above = axis("speedup of the model (×)", overlaying="x", side="top", showgrid=False, tickmode="auto", nticks=7)
-    legend = {"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal"}
+    # Two columns at any width, so that the rows take the same room everywhere.
+    legend = {"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal",
+              "entrywidth": 0.48, "entrywidthmode": "fraction", "font": {"size": 11}}  # fmt: skip
     return {**layout, "xaxis2": above, "barmode": "stack", "bargap": 0.35, "legend": legend,
             "margin": {"l": 20, "r": 20, "t": 112, "b": 46}}  # fmt: skip
 
