@@ -9,11 +9,12 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS)
 
-.PHONY: help setup setup-dev demo lab test test-thorough test-llm check format lock clean
+.PHONY: help setup setup-dev demo lab notebooks test test-thorough test-llm check format lock clean
 
 help:
 	@echo "make demo    set up $(VENV) and run a whole optimisation on the device that is found"
 	@echo "make lab     open JupyterLab on the notebooks"
+	@echo "make notebooks  execute the notebooks and store their outputs (BOOKS=01_quickstart.ipynb: some of them)"
 	@echo "make test    run the tests (ARGS='-k name' passes on to pytest)"
 	@echo "make test-thorough  run the tests that \`make test\` leaves out for the time that they take"
 	@echo "make test-llm  run the agent against a small language model (compiles llama.cpp; some minutes)"
@@ -44,6 +45,10 @@ demo: setup
 
 lab: setup
 	$(BIN)/autokernel lab
+
+# Minutes for each; on a quiet machine, because the measured figures are what readers see.
+notebooks: setup-dev
+	$(BIN)/python notebooks/execute.py $(BOOKS)
 
 test: setup-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)

@@ -73,8 +73,10 @@ def _grouped(series: Sequence[Series], by: str, title: str, columns: int | None)
         bars = [(row, parts[group]) for row, group in enumerate(groups) if group in parts]
         offset = (at - (len(series) - 1) / 2) * 0.76 / len(series)
         figure.add_trace(_gains(one.label, at, bars, offset, 0.76 / len(series), size))
-        figure.add_trace(_notes(bars, offset, size))
-        ends += [part.gain.high if part.gain.high < 2 * part.gain.value else part.gain.value for _, part in bars]
+        for row, part in bars:
+            text = f"{part.gain.value:.2f} ({part.kept} / {part.tried})"
+            _add_text(figure, row + offset, part.gain, text, size)
+        ends += [_reach(part.gain) for _, part in bars]
     texts = ["<br>".join(map(escape, textwrap.wrap(group, 18 if columns == 1 else 30))) for group in groups]
     figure.update_yaxes(
         tickvals=list(range(len(groups))), ticktext=texts, range=[len(groups) - 0.45, -0.55], showgrid=False, ticks="",
@@ -102,13 +104,17 @@ def _gains(
     )  # fmt: skip
 
 
-def _notes(bars: Sequence[tuple[int, Contribution]], offset: float, size: Size) -> go.Scatter:
-    return go.Scatter(
-        y=[row + offset for row, _ in bars], x=[part.gain.high for _, part in bars], mode="text",
-        text=[f" {part.gain.value:.2f} ({part.kept} / {part.tried})" for _, part in bars],
-        textposition="middle right", textfont={"size": size.small}, showlegend=False, hoverinfo="skip",
-        cliponaxis=False,
+def _add_text(figure: go.Figure, y: float, ratio: Ratio, text: str, size: Size) -> None:
+    """A figure behind a bar, on white: an interval that is long beside its value runs on below it."""
+    figure.add_annotation(
+        x=_reach(ratio), y=y, text=text, showarrow=False, xanchor="left", xshift=3, font={"size": size.small},
+        bgcolor="rgba(255,255,255,0.85)", borderpad=0,
     )  # fmt: skip
+
+
+def _reach(ratio: Ratio) -> float:
+    """Where the bar and its interval end, or the bar alone, so that a long interval does not flatten all bars."""
+    return ratio.high if ratio.high < 1.6 * ratio.value else ratio.value
 
 
 def _spread(gains: Sequence[Ratio], size: Size) -> dict[str, object]:
@@ -157,16 +163,10 @@ def _stairs(series: Series, title: str, columns: int | None) -> go.Figure:
             marker={"color": GREEN, "line": outline, "pattern": hatch("/", GREEN)},
         )
     )  # fmt: skip
-    gains = ["1.00×"] + [f"{total.value:.2f}×" for total in so_far[1:]]
-    figure.add_trace(
-        go.Scatter(
-            y=rows, x=[ratio.high for ratio in so_far], mode="text", text=[f" {gain}" for gain in gains],
-            textposition="middle right", textfont={"size": size.small}, showlegend=False, hoverinfo="skip",
-            cliponaxis=False,
-        )
-    )  # fmt: skip
+    for row, ratio in enumerate(so_far):
+        _add_text(figure, row, ratio, f"{ratio.value:.2f}×", size)
     figure.update_yaxes(tickvals=rows, ticktext=texts, range=[len(rows) - 0.45, -0.55], showgrid=False, ticks="")
-    figure.update_xaxes(range=[0, max(min(ratio.high, 1.5 * ratio.value) for ratio in so_far) * 1.16])
+    figure.update_xaxes(range=[0, max(map(_reach, so_far)) * 1.2])
     figure.update_layout(barmode="overlay", showlegend=True)
     fit_legend(figure, columns, left=text_width(texts, size.small))
     return figure

@@ -5,7 +5,6 @@ Intervals are of 95 %; a bar without one comes from a file that does not have it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -124,7 +123,7 @@ def _bars(rival: str, points: Sequence[tuple[float, Ratio]], width: float, *, pa
 def _add_values(figure: go.Figure, points: Sequence[tuple[float, Ratio]], font: float) -> None:
     """The figures above the bars, on white, so that the line at 1 does not cross them."""
     for x, ratio in points:
-        y = max(ratio.value, ratio.high if math.isfinite(ratio.high) else 0.0)
+        y = ratio.high if ratio.high <= 1.5 * ratio.value else ratio.value  # a longer interval runs on above it
         figure.add_annotation(
             x=x, y=y, text=f"{ratio.value:.2f}", showarrow=False, yanchor="bottom", yshift=1.5, font={"size": font},
             bgcolor="rgba(255,255,255,0.85)", borderpad=0,
