@@ -25,9 +25,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from autokernel.profiling.calls import Call, Frame, TensorInfo
 from autokernel.profiling.masks import mask_kind
 
-__all__ = ["CALL_TAG", "MODULE_TAG", "Recorder"]
+__all__ = ["CALL_TAG", "MODULE_TAG", "OWN_TAG", "Recorder"]
 
-CALL_TAG, MODULE_TAG = "autokernel#", "autokernel@"
+CALL_TAG, MODULE_TAG, OWN_TAG = "autokernel#", "autokernel@", "autokernel:"
 _NO_SEQUENCE = 2**63  # AccumulateGrad and others that belong to no forward call have 2**64 - 1
 
 
@@ -176,7 +176,8 @@ class Recorder(TorchDispatchMode):
             if not isinstance(info, TensorInfo):
                 continue
             if info.value not in self._masks:
-                self._masks[info.value] = mask_kind(tensor, inverted="masked_fill" in name)
+                with torch.profiler.record_function(f"{OWN_TAG}mask"):  # what runs here is no part of the model
+                    self._masks[info.value] = mask_kind(tensor, inverted="masked_fill" in name)
             into[argument] = dataclasses.replace(info, mask=self._masks[info.value])
 
     def _describe(self, value: Any) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 
 from autokernel.profiling.calls import Call
-from autokernel.profiling.stream import CALL_TAG, MODULE_TAG
+from autokernel.profiling.stream import CALL_TAG, MODULE_TAG, OWN_TAG
 
 __all__ = ["LooseKernel", "PassTimes", "Timeline", "combine", "plain_pass", "tagged_pass"]
 
@@ -234,8 +234,9 @@ class _Reader:
         on_device = [event for event in events if event.device_type != DeviceType.CPU and not _is_annotation(event)]
         self.roots = sorted((event for event in host if event.cpu_parent is None), key=_start)
         spans = sorted((event.time_range.start, event.time_range.end) for event in on_device)
-        self.device_us = sum(end - start for start, end in spans)
-        self.busy_us = _union(spans)
+        own_us = sum(kernel.duration for event in host if event.name.startswith(OWN_TAG) for kernel in _kernels(event))
+        self.device_us = sum(end - start for start, end in spans) - own_us
+        self.busy_us = _union(spans) - own_us
 
     def children(self, event: Any) -> list[Any]:
         return sorted(event.cpu_children, key=_start)
@@ -250,7 +251,7 @@ class _Reader:
     def cost(self, event: Any, call: Call, *, children_only: bool = False) -> _Cost:
         """Device time, number of kernels and their names for the call whose event (or scope) this is."""
         if self.gpu:
-            kernels = [kernel for part in _subtree(event) for kernel in part.kernels if not _is_tag(kernel.name)]
+            kernels = list(_kernels(event))
             return _Cost(float(sum(k.duration for k in kernels)), len(kernels), tuple(k.name for k in kernels))
         if call.is_view:
             return _NO_COST
@@ -258,13 +259,13 @@ class _Reader:
         return _Cost(float(sum(part.time_range.elapsed_us() for part in parts)), 1, ())
 
     def loose(self) -> Iterable[LooseKernel]:
-        """Kernels on the scope of a module, or on autograd's own events, outside of every call's scope."""
+        """Kernels on a module's scope or on autograd's own events, outside of calls and of the recorder's own work."""
         if not self.gpu:
             return
         stack = [(event, "", "forward") for event in reversed(self.roots)]
         while stack:
             event, path, phase = stack.pop()
-            if event.name.startswith(CALL_TAG):
+            if event.name.startswith((CALL_TAG, OWN_TAG)):
                 continue
             if event.name.startswith(MODULE_TAG):
                 path = event.name[len(MODULE_TAG) :]
@@ -284,8 +285,12 @@ def _subtree(event: Any) -> Iterable[Any]:
         stack += one.cpu_children
 
 
+def _kernels(event: Any) -> Iterable[Any]:
+    return (kernel for part in _subtree(event) for kernel in part.kernels if not _is_tag(kernel.name))
+
+
 def _is_tag(name: str) -> bool:
-    return name.startswith((CALL_TAG, MODULE_TAG))
+    return name.startswith((CALL_TAG, MODULE_TAG, OWN_TAG))
 
 
 def _is_annotation(event: Any) -> bool:

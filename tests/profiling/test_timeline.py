@@ -110,6 +110,20 @@ def test_the_tagged_pass_names_its_calls_and_finds_kernels_that_python_launched(
     assert read.device_us == 53.0  # the shadow of the module's scope is no kernel
 
 
+def test_what_the_recorder_looks_at_is_no_part_of_the_model():
+    looking = (
+        host("autokernel:mask", 110, 140),
+        host("aten::eq", 112, 120, ("compare", 3.0)),
+        host("aten::all", 121, 130, ("reduce", 4.0)),
+        device("compare", 120, 123),
+        device("reduce", 125, 129),
+    )
+    read = tagged_pass(tree(*tagged_events(), *looking), calls("aten::addmm"), gpu=True)
+
+    assert [kernel.name for kernel in read.loose] == ["triton_kernel"]
+    assert (read.device_us, read.busy_us) == (53.0, 53.0)
+
+
 def test_a_call_that_the_profiler_lost_is_said():
     read = tagged_pass(tree(*tagged_events()), calls("aten::addmm", "aten::mm"), gpu=True)
     assert read.mismatch == "the profiler shows 1 of 2 recorded calls"
