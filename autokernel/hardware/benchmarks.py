@@ -129,7 +129,7 @@ def _launch_us(device: Device) -> float:
 
 
 def _time(device: Device, call: Callable[[], object], budget_s: float) -> _Timing:
-    """Time a call: at least 3 and at most 50 samples, after a warm-up of a quarter of the budget."""
+    """Time a call: the fastest of at least 3 and at most 50 samples, after a warm-up of a quarter of the budget."""
     started = time.perf_counter()
     call()
     _synchronize(device)
@@ -140,7 +140,7 @@ def _time(device: Device, call: Callable[[], object], budget_s: float) -> _Timin
     while len(samples) < 3 or (len(samples) < 50 and time.perf_counter() - started < budget_s):
         samples.append(_one_sample(device, call))
     median, fastest = statistics.median(samples), min(samples)
-    return _Timing(median if device.is_gpu else fastest, median / fastest)
+    return _Timing(fastest, median / fastest)
 
 
 def _one_sample(device: Device, call: Callable[[], object]) -> float:
