@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MeasuredPeaks", "cache_file", "measure"]
 
-_FORMAT = 1  # raise when the way of measuring or the file changes
+_FORMAT = 2  # raise when the way of measuring or the file changes
 _UNSTEADY_FOR = datetime.timedelta(minutes=10)
 
 
