@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,8 +106,6 @@ def _profiled(
     memory: Path | None,
     quiet: bool,
 ) -> ProfileReport:
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler reports each start and stop on stderr
-
     import torch
     from torch.utils import _pytree as pytree
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pickle
 import statistics
 import time
@@ -74,6 +75,7 @@ def profile(
     """
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}; give at least 1")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler reports each start and stop on stderr
     begin = time.perf_counter()
     say = progress or (lambda text: None)
     subject = Subject(model, inputs, backward=backward, loss=loss, train=train)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autokernel_widgets.markup import Node, node
-from autokernel_widgets.panel import STYLE, Panel, script, static_html, with_html
+from autokernel_widgets.panel import STYLE, Panel, static_html, with_html
 
 __all__ = ["SHEET", "BarPanel", "bar"]
 
@@ -21,7 +21,6 @@ SHEET = f"{STYLE.read_text(encoding='utf-8')}\n{_OWN}"
 class BarPanel(Panel):
     """A panel whose tree holds bars; with or without widgets it has their style sheet."""
 
-    _esm = f"{Path(__file__).with_name('keys.js').read_text(encoding='utf-8')}\n{script('panel.js')}"
     _css = SHEET  # type: ignore[assignment]
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
