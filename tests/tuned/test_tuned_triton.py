@@ -19,7 +19,7 @@ BY_ROWS = ("cross_entropy", "layernorm", "reduce", "rmsnorm", "rotary_embedding"
 PATHS = {
     "cross_entropy": [{"NARROW_COLS": 1, "LONG_WARPS": 1, "LONG_DEPTH": 2}],
     "layernorm": [{"MAX_TILE": 2, "LONG_BLOCK": 512}, {"PROGRAMS_PER_SM": 1, "STAGES": 3, "LATE_FROM": 1}],
-    "reduce": [{"NARROW_COLS": 1, "LONG_WARPS": 1, "PART_COLS": 400, "PROGRAMS_PER_SM": 64}],
+    "reduce": [{"NARROW_COLS": 1, "HELD_COLS": 1, "LONG_WARPS": 1, "PART_COLS": 400, "PROGRAMS_PER_SM": 64}],
     "rmsnorm": [{"MAX_TILE": 2, "LONG_BLOCK": 512}, {"PROGRAMS_PER_SM": 1, "STAGES": 3, "LATE_FROM": 1}],
     "softmax": [{"MAX_TILE": 2, "LONG_WARPS": 1, "LONG_DEPTH": 2}, {"SHIFTED_FROM": 1}],
 }

@@ -23,9 +23,12 @@ BACKEND = "triton"
 NARROW_COLS = 1024  # up to so many classes, a program takes several rows; one of 512, 1024, 2048, 4096
 NARROW_TILE = 4096  # elements of such a program; one of 1024, 2048, 4096, 8192
 NARROW_WARPS = 4  # tune: 2, 4, 8
-LONG_WARPS = 8  # warps on one row; one of 2, 4, 8, 16
+LONG_WARPS = 2  # warps on one row; one of 1, 2, 4, 8, 16
 LONG_DEPTH = 4  # vectors that a thread loads at a time; one of 1, 2, 4, 8
-PROGRAMS_PER_SM = 8  # programs that walk over the rows; one of 2, 4, 8, 16, 64
+WIDE_COLS = 65536  # from so many classes, the next two count instead; one of 32768, 65536, 131072
+WIDE_WARPS = 4  # tune: 2, 4, 8
+WIDE_DEPTH = 8  # tune: 4, 8
+PROGRAMS_PER_SM = 64  # programs that walk over the rows; one of 4, 8, 16, 32, 64
 EVICTION = "evict_first"  # tune: "", evict_first
 MEAN_BLOCK = 4096  # losses added at a time; one of 1024, 2048, 4096, 8192
 MEAN_WARPS = 16  # tune: 4, 8, 16, 32
@@ -129,9 +132,10 @@ def kernel_fn(logits, targets):
             VECTOR=vector, ROWS=rows, BLOCK_V=block_v, num_warps=NARROW_WARPS,
         )  # fmt: skip
     else:
+        warps, depth = (WIDE_WARPS, WIDE_DEPTH) if V >= WIDE_COLS else (LONG_WARPS, LONG_DEPTH)
         row_loss_kernel[(min(N, processors(logits.device) * PROGRAMS_PER_SM),)](
             logits, targets, losses, stride, N, V, IGNORED=IGNORED, EVICTION=EVICTION,
-            VECTOR=vector, LANES=32 * LONG_WARPS * vector, DEPTH=LONG_DEPTH, num_warps=LONG_WARPS,
+            VECTOR=vector, LANES=32 * warps * vector, DEPTH=depth, num_warps=warps,
         )  # fmt: skip
     mean_kernel[(1,)](losses, targets, mean, N, IGNORED=IGNORED, BLOCK=MEAN_BLOCK, num_warps=MEAN_WARPS)
     return mean

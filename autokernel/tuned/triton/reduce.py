@@ -3,8 +3,9 @@
     y[m] = sum(x[m, :])
 
 Cost: 1 FLOP and itemsize bytes per element: 0.5 FLOP/byte in float16, far below any ridge point.
-Plan: a program takes a narrow tile of several rows, or walks over one row with a float32 sum in each lane.  Where rows
-    are few and long, several programs take parts of a row, and a second kernel adds the parts in a fixed order.
+Plan: a program takes a tile of several rows, or of one of up to HELD_COLS columns; on longer rows it walks with a
+    float32 sum in each lane.  Where rows are few and long, several programs take parts of a row, and a second kernel
+    adds the parts in a fixed order.
     A row that does not start on 16 bytes is taken in vectors from its first aligned element on; the few elements
     around them go by themselves.
 Limit: a view without unit stride along N is copied first.
@@ -21,6 +22,7 @@ KERNEL_TYPE = "reduce"
 BACKEND = "triton"
 
 NARROW_COLS = 2048  # up to so many columns, a program takes several rows; one of 512, 1024, 2048, 4096
+HELD_COLS = 32768  # the same where rows start on 16 bytes; one of 2048, 8192, 16384, 32768, 65536
 NARROW_TILE = 8192  # elements of such a program; one of 2048, 4096, 8192, 16384
 THREAD_ELEMENTS = 32  # elements of its threads; one of 8, 16, 32, 64
 LONG_WARPS = 8  # warps on one row; one of 1, 2, 4, 8, 16
@@ -91,7 +93,8 @@ def kernel_fn(x):
     n_rows, stride = rows.shape[0], rows.stride(0)
     vector = 16 // x.element_size()
 
-    if n_cols <= NARROW_COLS:
+    aligned = n_cols % vector == 0 and stride % vector == 0
+    if n_cols <= NARROW_COLS or (aligned and n_cols <= HELD_COLS):
         narrow(rows, y, vector)
         return y
     parts = part_count(n_rows, n_cols, x.device)
