@@ -87,12 +87,13 @@ def _check_signature(function: Callable[..., Any], inputs: int, options: list[st
 
 
 def lacking(function: Callable[..., Any], options: Iterable[str]) -> list[str]:
-    """The keyword options among ``options`` that ``kernel_fn`` does not take."""
+    """The keyword options among ``options`` that ``kernel_fn`` does not take by name.
+
+    ``**options`` may ignore what it takes, and such a kernel is right where the option is its default.
+    """
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return []
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return []
+        return list(options)
     by_name = {name for name, one in parameters.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     return [name for name in options if name not in by_name]
