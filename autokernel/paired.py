@@ -21,7 +21,7 @@ from torch import Tensor
 from autokernel import statistics
 from autokernel.hardware.roofline import Roofline
 from autokernel.measurement import CaseTiming, Contestant, Measurement
-from autokernel.ops.spec import Case, KernelSpec, TimingCase, dtype_named
+from autokernel.ops.spec import KernelSpec, TimingCase, dtype_named
 from autokernel.runner.protocol import ARENA_BYTES
 from autokernel.verdict import CaseResult, Status
 from autokernel.verifier import golden as golden_module

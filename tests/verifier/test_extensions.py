@@ -48,8 +48,12 @@ def test_a_kernel_that_takes_the_option_is_tried_on_both_forms_in_every_stage():
         assert len(extended) < len(stage.cases)
 
 
-def test_a_kernel_without_the_option_is_judged_for_the_default_and_the_rest_is_not_tested():
-    verdict = shared_evaluator("rotary_embedding").verify(NEIGHBOURS_ONLY, seed=3)
+SWALLOWED = with_signature("(x, cos, sin, **options)", "(x, cos, sin)")
+
+
+@pytest.mark.parametrize("source", [NEIGHBOURS_ONLY, SWALLOWED], ids=["without", "by **"])
+def test_a_kernel_that_does_not_name_the_option_is_judged_for_the_default_and_the_rest_is_not_tested(source):
+    verdict = shared_evaluator("rotary_embedding").verify(source, seed=3)
 
     assert verdict.accepted, verdict.reason
     (left_out,) = verdict.skipped
@@ -61,10 +65,9 @@ def test_a_kernel_without_the_option_is_judged_for_the_default_and_the_rest_is_n
     "source",
     [
         with_signature("(x, cos, sin, interleaved=True)", "(x, cos, sin)"),
-        with_signature("(x, cos, sin, **options)", "(x, cos, sin)"),
         with_signature("(x, cos, sin, interleaved=True)", "(x, cos, sin, False)"),
     ],
-    ids=["ignored", "swallowed", "always halves"],
+    ids=["ignored", "always halves"],
 )
 def test_a_kernel_that_takes_the_option_and_ignores_it_is_rejected(source):
     verdict = shared_evaluator("rotary_embedding").verify(source, seed=3)
@@ -80,6 +83,13 @@ def test_a_target_that_asks_for_the_form_takes_no_kernel_without_its_option(for_
     assert "interleaved" in verdict.error
 
 
+def test_a_target_that_asks_for_the_form_tries_it_on_a_kernel_that_takes_anything(for_halves):
+    verdict = for_halves.verify(SWALLOWED, seed=3)
+
+    assert verdict.failed_stage is Stage.SMOKE
+    assert "times the bound" in verdict.reason
+
+
 def test_a_target_that_asks_for_the_form_is_verified_for_both_and_timed_on_it(for_halves):
     evaluation = for_halves.evaluate(STARTER, seed=3)
 
@@ -92,7 +102,7 @@ def test_which_options_a_kernel_lacks_follows_from_its_signature():
     names = ["interleaved", "other"]
 
     assert kernels.lacking(lambda x, interleaved=True: x, names) == ["other"]
-    assert kernels.lacking(lambda x, **options: x, names) == []
+    assert kernels.lacking(lambda x, **options: x, names) == names
     assert kernels.lacking(lambda interleaved, /, x: x, names) == names
 
 
