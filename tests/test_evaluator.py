@@ -121,7 +121,7 @@ WRONG_WHEN_TIMED = {
     "a kernel that answers from memory once it is timed": (
         """
         x = inputs[0]
-        if x.numel() < 50_000:
+        if x.shape != (64, 1024):
             return right(*inputs, **options)
         known.setdefault(id(x), (x, right(*inputs, **options).clone()))
         return known[id(x)][1].clone()
