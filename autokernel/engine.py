@@ -19,7 +19,6 @@ from autokernel.agents.protocol import Agent, Context, Exhausted, Proposal
 from autokernel.desk import Desk
 from autokernel.errors import InvalidKernel
 from autokernel.experiment import Experiment, State
-from autokernel.history import blob_id
 from autokernel.measurement import Measurement
 from autokernel.policy import Judged, decide
 from autokernel.recorder import Recorder
@@ -177,11 +176,8 @@ class Engine:
     def _objection(self, proposal: Proposal) -> str:
         if not proposal.source.strip():
             return "the proposal is empty; give the whole text of kernel.py"
-        identity = blob_id(proposal.source)
-        for experiment in self._recorder.state.experiments.values():
-            if experiment.blob == identity:
-                return f"the proposal is the kernel of experiment {experiment.number}, unchanged"
-        return ""
+        before = self._recorder.judged_before(proposal.source)
+        return f"the proposal is the kernel of experiment {before.number}, unchanged" if before else ""
 
     def _context(self, heard: tuple[str, ...]) -> Context:
         experiments = tuple(self._recorder.state.experiments.values())

@@ -18,7 +18,9 @@ from autokernel.experiment import Experiment, best_of, decided
 from autokernel.measurement import Measurement, Ratio
 from autokernel.verdict import Verdict
 
-__all__ = ["Decision", "Judged", "Move", "PolicySettings", "decide", "next_move"]
+__all__ = ["AGAIN", "Decision", "Judged", "Move", "PolicySettings", "decide", "next_move"]
+
+AGAIN = "propose it again"  # ends the reason of a decision that says nothing about the kernel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +137,7 @@ def _objections(name: str, measurement: Measurement | None, settings: PolicySett
         how = "slower than" if ratio.high < 1 else "not certainly faster than"
         yield f"{how} the best: {_interval(ratio)} in the {name}, and the low end must be above {least:g}"
     if measurement.throttled:
-        yield f"the device's clocks fell during the {name}, so its times prove nothing; propose it again"
+        yield f"the device's clocks fell during the {name}, so its times prove nothing; {AGAIN}"
     if measurement.worst_case is not None and measurement.worst_case[1].high < 1 - settings.case_tolerance:
         label, worst = measurement.worst_case
         yield f"slower on one timing case, {label}: {_interval(worst)} in the {name}"

@@ -24,7 +24,7 @@ from autokernel.experiment import Experiment, State, figures, to_row
 from autokernel.history import EXPERIMENTS, History, blob_id
 from autokernel.journal import Journal, JournalState, Records
 from autokernel.measurement import Measurement
-from autokernel.policy import Decision, Judged
+from autokernel.policy import AGAIN, Decision, Judged
 from autokernel.results import ResultsFile, Row
 from autokernel.runfolder import Paths
 from autokernel.target import FILE, Target
@@ -84,6 +84,12 @@ class Recorder:
         self._lock.release()
 
     # The steps of an experiment
+
+    def judged_before(self, source: str) -> Experiment | None:
+        """The experiment that judged exactly this text, unless its times proved nothing."""
+        identity = blob_id(source)
+        same = (one for one in self.state.experiments.values() if one.blob == identity)
+        return next((one for one in same if not one.reason.endswith(AGAIN)), None)
 
     def propose(
         self,

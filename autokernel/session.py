@@ -238,7 +238,7 @@ class Session:
             agent: Who wrote it; stands in results.tsv.
 
         Raises:
-            UsageError: The text is empty, or an experiment waits for a decision.
+            UsageError: The text is empty or was judged before, or an experiment waits for a decision.
             AutokernelError: The judging itself failed; the next step judges it again.
         """
         if not source.strip():
@@ -249,6 +249,12 @@ class Session:
                 if self.waiting is not None:
                     raise UsageError(_wait_for(self.waiting))
                 await self._engine.advance()
+            before = self._recorder.judged_before(source)
+            if before is not None:
+                raise UsageError(
+                    f"this text was judged already, as experiment {before.number} ({before.decision}); the same kernel "
+                    "timed again would only measure noise, so change it first"
+                )
             return await self._engine.judge(self._recorder.propose(source, hypothesis, agent))
 
     async def _loop(

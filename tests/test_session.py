@@ -252,6 +252,9 @@ async def test_submit_judges_a_kernel_from_outside(tmp_path):
         assert [row.experiment for row in rows(session)] == [0, 1]
         with pytest.raises(UsageError, match="empty"):
             await session.submit("  ", "nothing")
+        with pytest.raises(UsageError, match=r"judged already, as experiment 1 \(keep\)"):
+            await session.submit(kernel(1.4), "once more", agent="codex")
+        assert len(session.experiments) == 2
 
 
 async def test_an_edit_found_in_the_folder_is_committed_aside_and_said_so(tmp_path):

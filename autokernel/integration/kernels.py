@@ -220,13 +220,14 @@ def _from_text(text: str, name: str, run: RunFolder | None, *, verify: bool, unv
 
 
 def _accepted(run: RunFolder, text: str) -> Experiment | None:
-    """The latest experiment of a run that judged exactly this text and accepted it."""
+    """The experiment of a run that judged exactly this text and accepted it: a kept one, else the latest."""
     blob = blob_id(text)
-    for experiment in reversed(run.experiments):
-        same = experiment.blob == blob if experiment.blob else run.source(experiment.number) == text
-        if experiment.passed and same:
-            return experiment
-    return None
+    found = [
+        one
+        for one in run.experiments
+        if one.passed and (one.blob == blob if one.blob else run.source(one.number) == text)
+    ]
+    return max(found, key=lambda one: (one.decision in ("keep", "baseline"), one.number), default=None)
 
 
 def _no_verdict(name: str, run: RunFolder | None, device: str) -> str:

@@ -88,8 +88,8 @@ async def test_ten_experiments_with_a_weak_models_junk_leave_a_run_whole(server,
         exchanges = [session.folder.record(one.number)["trace"] for one in session.experiments[1:]]
         exchanges += [json.loads(file.read_text()) for file in session.path.glob(".autokernel/agent/unused/*.json")]
         junk = [one["content"] for trace in exchanges for one in trace["messages"] if one["role"] == "assistant"]
-        for text in (junk * 10)[:10]:
-            await session.submit(text, "what a weak model wrote", agent="smollm2")
+        for number, text in enumerate((junk * 10)[:10]):
+            await session.submit(f"{text}\n# {number}\n", "what a weak model wrote", agent="smollm2")
         path = session.path
     print(f"{len(junk)} answers, of which {len(set(junk))} differ; outcomes:")
 
