@@ -302,6 +302,7 @@ class Evaluator:
                 allow=self.settings.allow,
                 large=self.device.is_gpu if self.settings.large is None else self.settings.large,
                 needed=self._needed,
+                timed=[case.case for case in self.timing_cases],
                 progress=self._progress,
             )
         self._refuse_if_closed()

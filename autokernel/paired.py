@@ -182,7 +182,7 @@ class _CaseTimer:
         inputs = make_case_inputs(self.spec, self.case, derived_seed(self.seed, "observed"), self.trial.device)
         expected = golden_module.golden(self.spec, self.case, inputs)
         for observe in ("dispatch", "profile"):
-            call = self.trial.call(self.case, inputs, observe=observe)
+            call = self.trial.call(self.case, inputs, observe=observe, private=True)
             if call.status is Status.CRASH:
                 raise TimingFailed(f"calling kernel_fn on {self.case.label}: {call.problem}")
             self._note_if_wrong(self.trial.assess(self.case, call, expected))

@@ -52,7 +52,7 @@ _FORBIDDEN = frozenset(
         *("dlopen", "dlmopen", "dlsym", "dlvsym", "dl_iterate_phdr", "system", "popen", "fork", "vfork", "clone"),
         *("execl", "execlp", "execle", "execv", "execvp", "execvpe", "execve", "posix_spawn", "posix_spawnp"),
         *("socket", "connect", "bind", "ptrace", "process_vm_readv", "process_vm_writev", "syscall", "mprotect"),
-        *("kill", "open", "open64", "openat", "creat", "fopen", "fopen64", "freopen", "shm_open", "mkfifo"),
+        *("kill", "mallopt", "open", "open64", "openat", "creat", "fopen", "fopen64", "freopen", "shm_open", "mkfifo"),
     )
 )
 _MEMORY_LIMIT_KB = 4 * 1024 * 1024

@@ -60,6 +60,17 @@ def zeros(index: int) -> Fill:
     return constant(index, 0.0)
 
 
+def zero_columns(index: int) -> Fill:
+    """Columns an eighth to a half of input ``index`` are zero: whole blocks of nothing, with something behind them."""
+
+    def fill(inputs: tuple[Tensor, ...], shape: Shape, generator: torch.Generator) -> tuple[Tensor, ...]:
+        x = inputs[index].double().clone()
+        x[..., x.shape[-1] // 8 : x.shape[-1] // 2] = 0.0
+        return replaced(inputs, index, x)
+
+    return fill
+
+
 def outlier(index: int, factor: float) -> Fill:
     """One random element of each row of input ``index`` times ``factor``."""
 

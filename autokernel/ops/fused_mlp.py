@@ -117,6 +117,7 @@ SPEC = KernelSpec(
         "large": fills.scaled(0, 30.0),
         "outlier": fills.outlier(0, 50.0),
         "row_scales": fills.row_scales(0, -4.0, 4.0),
+        "zero_columns": fills.zero_columns(0),
     },
     strided_inputs=(0, 1, 2, 3),
     flops=lambda shape: 2.0 * n_rows(shape) * shape["F"] * (2 * shape["K"] + shape["N"]),

@@ -54,7 +54,7 @@ SPEC = KernelSpec(
     composed=reference,
     make_inputs=make_inputs,
     shapes=({"M": 7, "N": 8}, {"M": 16, "N": 256}, {"M": 150, "N": 100}, {"M": 33, "N": 1000}),
-    large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 768}, {"M": 3, "N": 16384}),
+    large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 768}, {"M": 3, "N": 16384}, {"M": 66000, "N": 3}),
     edge_shapes=(
         {"M": 1, "N": 1},
         {"M": 5, "N": 127},
@@ -65,7 +65,7 @@ SPEC = KernelSpec(
     ),
     timing_shapes=({"M": 4096, "N": 4096}, {"M": 8192, "N": 8192}, {"M": 32768, "N": 4096}, {"M": 8192, "N": 768}),
     cpu_timing_shapes=({"M": 1024, "N": 2048}, {"M": 2048, "N": 768}),
-    options=({}, {"eps": 1e-2}),
+    options=({}, {"eps": 1e-2}, {"eps": 1e-12}),
     fills={
         "zeros": fills.zeros(0),
         "constant": fills.constant(0, 3.0),

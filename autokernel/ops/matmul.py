@@ -88,6 +88,7 @@ SPEC = KernelSpec(
         "positive": fills.together(fills.positive(0), fills.positive(1)),
         "outlier": fills.outlier(0, 100.0),
         "row_scales": fills.row_scales(0),
+        "zero_columns": fills.zero_columns(0),
     },
     strided_inputs=(0, 1),
     flops=lambda shape: 2.0 * shape["M"] * shape["N"] * shape["K"],

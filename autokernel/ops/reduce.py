@@ -38,7 +38,7 @@ SPEC = KernelSpec(
     baseline=reference,
     make_inputs=make_inputs,
     shapes=({"M": 7, "N": 8}, {"M": 16, "N": 256}, {"M": 150, "N": 100}, {"M": 3, "N": 2500}),
-    large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 129}, {"M": 3, "N": 50257}),
+    large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 129}, {"M": 3, "N": 50257}, {"M": 66000, "N": 3}),
     edge_shapes=(
         {"M": 1, "N": 1},
         {"M": 5, "N": 127},
@@ -61,6 +61,7 @@ SPEC = KernelSpec(
         "only_last": fills.only_last(0),
         "outlier": fills.outlier(0, 1e3),
         "row_scales": fills.row_scales(0),
+        "zero_columns": fills.zero_columns(0),
     },
     flops=lambda shape: float(n_rows(shape) * shape["N"]),
     bytes_moved=lambda shape, itemsize: float(itemsize * n_rows(shape) * (shape["N"] + 1)),

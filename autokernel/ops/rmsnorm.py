@@ -47,7 +47,7 @@ SPEC = KernelSpec(
     composed=reference,
     make_inputs=make_inputs,
     shapes=({"M": 7, "N": 8}, {"M": 16, "N": 256}, {"M": 150, "N": 100}, {"M": 33, "N": 1000}),
-    large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 768}, {"M": 3, "N": 50257}),
+    large_shapes=({"M": 512, "N": 4096}, {"M": 2049, "N": 768}, {"M": 3, "N": 50257}, {"M": 66000, "N": 3}),
     edge_shapes=(
         {"M": 1, "N": 1},
         {"M": 5, "N": 127},
@@ -58,7 +58,7 @@ SPEC = KernelSpec(
     ),
     timing_shapes=({"M": 4096, "N": 4096}, {"M": 2048, "N": 4096}, {"M": 8192, "N": 8192}, {"M": 32768, "N": 4096}),
     cpu_timing_shapes=({"M": 512, "N": 4096},),
-    options=({}, {"eps": 1e-2}),
+    options=({}, {"eps": 1e-2}, {"eps": 1e-12}),
     fills={
         "zeros": fills.zeros(0),
         "constant": fills.constant(0, 3.0),

@@ -235,7 +235,8 @@ class _Runner:
         from autokernel.runner import recorder as observers
 
         torch = self.torch
-        built = self._inputs(request)
+        private = request.get("private", False)
+        built = [self.tensor(one, copy=True) for one in request["inputs"]] if private else self._inputs(request)
         inputs = [value for value, _raw in built]
         function = self.functions[request["role"]]
         recorder = observers.Recorder(self.watch, poison=request["poison"])
@@ -267,12 +268,13 @@ class _Runner:
         if isinstance(output, torch.Tensor):
             answer["output"] = self._export(output, request["out"])
             if request.get("hold") is not None:
-                self.held[request["hold"]] = output
+                self.held[request["hold"]] = output.detach()  # the memory, not the tensor that was handed out
         else:
             answer["returned"] = type(output).__name__
-        if self.device.type != "cpu":
+        if private or self.device.type != "cpu":
+            guard = 0 if self.device.type == "cpu" else protocol.GUARD_BYTES
             for (_value, raw), description in zip(built, request["inputs"], strict=True):
-                self._write(raw, description["offset"] - protocol.GUARD_BYTES)
+                self._write(raw, description["offset"] - guard)
         answer["findings"] += list(self.watch.findings)
         return answer
 
@@ -313,7 +315,7 @@ class _Runner:
             self.functions[request["role"]],
             inputs,
             request["options"],
-            changes=request["changes"],
+            seeds=request["seeds"],
             seconds=request["seconds"],
             wait=self._synchronize,
         )
@@ -383,6 +385,8 @@ class _Runner:
             found.append(("instance_attributes", f"the output carries attributes of its own: {attributes[:8]}"))
         if output.layout is not torch.strided or torch.Tensor.numel(output) == 0:
             return found
+        if any(size > 1 and stride == 0 for size, stride in zip(output.shape, output.stride(), strict=True)):
+            found.append(("output_aliases_itself", f"elements of the output share memory: strides {output.stride()}"))
         storage = torch.Tensor.untyped_storage(output)
         begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
         for index, raw in enumerate(memory):

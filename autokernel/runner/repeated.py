@@ -12,6 +12,7 @@ Units: seconds.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ import torch
 
 __all__ = ["change", "endure", "recall", "write"]
 
+_BLOCK = 256
+_WATCHED = 7  # every so many calls the output is watched
 _clock = time.perf_counter
 _equal = torch.equal
 _clone = torch.Tensor.clone
@@ -42,17 +45,21 @@ def endure(
 
     Returns:
         What was seen: ``calls`` made, ``differs_at`` (the number of the first call whose output has other
-        bytes than the first on the same set, or None) and ``overwritten`` (whether an output of the first
-        round has changed since); and the latest output for each set.
+        bytes than the first on the same set, or None), ``overwritten`` (whether an output of the first
+        round has changed since), ``shared`` (whether outputs of the first round lie in one storage), and how
+        many of the outputs that were ``watched`` are ``alive`` still; and the latest output for each set.
     """
     first: list[Any] = []
     expected: list[torch.Tensor] = []
+    handed_out: list[weakref.ref[torch.Tensor]] = []
     for inputs in sets:
         output = function(*inputs, **options)
         if not isinstance(output, torch.Tensor) or output.numel() == 0:
             return {"calls": len(first) + 1, "differs_at": None, "overwritten": False}, [output] * len(sets)
-        first.append(output)
+        first.append(output.detach())  # a caller may hold the memory, and not the tensor that it was handed
         expected.append(_clone(_bytes_of(output)))
+    shared = len({output.untyped_storage().data_ptr() for output in first}) < len(first)
+    del output
     differs_at = None
     made = len(first)
     end = _clock() + seconds
@@ -60,11 +67,16 @@ def endure(
         index = made % len(sets)
         output = function(*sets[index], **options)
         made += 1
+        if made % _WATCHED == 0 and isinstance(output, torch.Tensor):
+            handed_out.append(weakref.ref(output))
         if not _equal(_bytes_of(output), expected[index]):
             differs_at = made
+    output = None
     latest = [_clone(function(*inputs, **options)) for inputs in sets]  # the next call may reuse its memory
     overwritten = differs_at is None and not all(map(_equal, map(_bytes_of, first), expected))
-    return {"calls": made, "differs_at": differs_at, "overwritten": overwritten}, latest
+    alive = sum(reference() is not None for reference in handed_out)
+    seen = {"calls": made, "differs_at": differs_at, "overwritten": overwritten, "shared": shared}
+    return {**seen, "watched": len(handed_out), "alive": alive}, latest
 
 
 def recall(
@@ -72,7 +84,7 @@ def recall(
     inputs: Sequence[torch.Tensor],
     options: Mapping[str, Any],
     *,
-    changes: Sequence[Sequence[Sequence[int]]],
+    seeds: Sequence[int],
     seconds: float,
     wait: Callable[[], None],
 ) -> tuple[dict[str, Any], Any]:
@@ -80,9 +92,9 @@ def recall(
 
     Args:
         function: The kernel.
-        inputs: Contiguous; changed in place as `change` says.
+        inputs: Contiguous; changed in place by `change`.
         options: Keyword arguments of each call.
-        changes: For each round what changes before its first call; at least three rounds.
+        seeds: For each round that of the change before its first call; at least three.
         seconds: No further round is begun after so long.
         wait: Waits for the device.
 
@@ -96,11 +108,11 @@ def recall(
     again: list[float] = []
     output = None
     end = _clock() + seconds
-    for one in changes:
+    for seed in seeds:
         if len(fresh) >= 3 and _clock() >= end:
             break
         for times, values in ((fresh, inputs), (again, others)):
-            change(values, one)
+            change(values, seed)
             wait()
             begin = _clock()
             output = function(*inputs, **options)
@@ -109,14 +121,23 @@ def recall(
     return {"rounds": len(fresh), "fresh": min(fresh), "again": sorted(again)[len(again) // 4]}, output
 
 
-def change(values: Sequence[torch.Tensor], changes: Sequence[Sequence[int]]) -> None:
-    """Set element ``to`` of input ``index`` to nearly that at ``source``, for each (index, to, source).
+def change(values: Sequence[torch.Tensor], seed: int) -> None:
+    """Set one element in each block of up to 256 of a row to nearly another of its block, in floating-point tensors.
 
-    Like `write`, without PyTorch's knowledge.
+    So a kernel that remembers parts of its input finds none of them again.  Like `write`, this is done without
+    PyTorch's knowledge.
     """
-    for index, to, source in changes:
-        flat = _view(values[index].data, -1)
-        flat[to] = flat[source].item() * 1.0009765625
+    generator = torch.Generator().manual_seed(seed)
+    for value in values:
+        if not value.is_floating_point() or value.numel() < 2:
+            continue
+        flat = _view(value.data, -1)
+        size = min(value.shape[-1], _BLOCK) if value.shape[-1] > 1 else min(value.numel(), _BLOCK)
+        begins = torch.arange(value.numel() // size) * size
+        to, source = (
+            (begins + torch.randint(0, size, begins.shape, generator=generator)).to(value.device) for _ in range(2)
+        )
+        flat[to] = flat[source] * 1.0009765625
 
 
 def write(old: torch.Tensor, new: torch.Tensor) -> None:

@@ -43,10 +43,49 @@ _WATCHED_ROOTS = frozenset(
 )
 # These replace functions of their own in the normal course of things.
 _VOLATILE = ("torch._dynamo", "torch._inductor", "torch.fx", "torch._functorch", "triton.knobs")
+# What PyTorch's baselines are made of: whoever takes their place in the dispatcher slows the baseline, or changes it.
+_OPERATORS = tuple(
+    f"aten::{name}"
+    for name in (
+        *(
+            "_softmax",
+            "_log_softmax",
+            "softmax.int",
+            "log_softmax.int",
+            "mm",
+            "bmm",
+            "addmm",
+            "matmul",
+            "linear",
+            "sum",
+        ),
+        *("sum.dim_IntList", "mean.dim", "amax", "exp", "rsqrt", "pow.Tensor_Scalar", "silu", "gelu", "neg", "cat"),
+        *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "copy_", "_to_copy", "clone", "empty.memory_format"),
+        *("native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm", "nll_loss_forward", "cross_entropy_loss"),
+        *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "view_as_complex", "equal"),
+    )
+)
 _is = operator.is_
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _COMPILERS = tuple(_TORCH + name + os.sep for name in ("_dynamo", "_inductor", "_functorch", "fx"))
 _SIGNALS = tuple(sorted(signal.valid_signals()))
+
+
+def _float_mode() -> str:
+    """How the processor rounds, and what it does with subnormal numbers, seen by what it computes."""
+    one, half_ulp, least = 1.0, 2.0**-54, 2.0**-1074
+    odd = [
+        name
+        for name, is_odd in (
+            ("rounds upward", one + half_ulp > 1.0),
+            ("rounds downward", -one - half_ulp < -1.0 or one - half_ulp / 2 < 1.0),
+            ("takes subnormal numbers for 0", least * one == 0.0),
+        )
+        if is_odd
+    ]
+    return ", ".join(odd) or "as usual"
+
+
 _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch's number of threads", torch.get_num_threads),
     ("torch's default dtype", torch.get_default_dtype),
@@ -64,7 +103,19 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("the processors that may be used", lambda: sorted(os.sched_getaffinity(0))),
     ("the process's priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
     ("the handlers of signals", lambda: [signal.getsignal(number) for number in _SIGNALS]),
+    ("the signals that are blocked", lambda: sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))),
+    ("the functions that PyTorch's modes hold", torch._C._len_torch_function_stack),
+    ("the dispatch modes that are on", torch._C._len_torch_dispatch_stack),
+    ("the garbage collector's thresholds and callbacks", lambda: (gc.get_threshold(), list(gc.callbacks))),
+    ("the working directory", os.getcwd),
+    ("the interval at which Python's threads switch", sys.getswitchinterval),
+    ("the processor's arithmetic", _float_mode),
 )
+
+
+def _registrations() -> list[str]:
+    known = set(torch._C._dispatch_get_all_op_names())
+    return [torch._C._dispatch_dump(name) if name in known else "" for name in _OPERATORS]
 
 
 def _callables(namespace: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -160,6 +211,7 @@ class Snapshot:
         self._codes = [function.__code__ for function in self._functions]
         self._settings = [read() for _name, read in _SETTINGS]
         self._random_state = torch.get_rng_state()
+        self._registered = _registrations()
 
     def changes(self, suspects: Collection[str] = ()) -> list[tuple[str, str]]:
         """Return (kind, evidence) for each function replaced and each setting changed since.
@@ -183,6 +235,9 @@ class Snapshot:
             value = read()
             if value != before:
                 found.append(("changed_setting", f"{what} went from {before} to {value}"[:400]))
+        for name, before, now in zip(_OPERATORS, self._registered, _registrations(), strict=True):
+            if before != now:
+                found.append(("patched_function", f"{name} was registered anew in PyTorch's dispatcher"))
         if not torch.equal(torch.get_rng_state(), self._random_state):
             found.append(("changed_random_state", "the state of torch's global random generator was changed"))
         return found[:20]

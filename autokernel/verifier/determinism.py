@@ -103,13 +103,13 @@ def _seen_otherwise(
     trial: Trial, case: Case, inputs: Sequence[Tensor], first: Tensor, seed: int
 ) -> tuple[Status, str] | None:
     """Call under the other observer; then see whether answers follow small changes, and take their time."""
-    call = trial.call(case, inputs, observe="profile")
+    call = trial.call(case, inputs, observe="profile", private=True)
     if call.raw is None or not torch.equal(call.raw, first):
         trial.note_operators(case, call.answer, inputs, "profile")
         return Status.FAIL, "a call under PyTorch's profiler on equal inputs differs from run 1"
     result = trial.recall(case, inputs, derived_seed(seed, "recall"), _RECALL_SECONDS)
     if result is not None and result.status is not Status.PASS:
-        return result.status, f"after one element of each input changed in place: {result.reason}"
+        return result.status, f"after a few elements of each input changed in place: {result.reason}"
     return None
 
 
@@ -172,6 +172,12 @@ def _endure(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
     told = {kind for kind, _evidence in trial.findings}
     if answer["overwritten"] and "output_overwritten" not in told:
         trial.add_finding("output_overwritten", f"an output that was handed out had changed {made} calls later")
+    if answer.get("shared"):
+        trial.add_finding("output_overwritten", "outputs of different calls lie in the same memory block")
+    if answer.get("watched", 0) >= 8 and answer["alive"] > answer["watched"] // 2:
+        evidence = f"{answer['alive']} of {answer['watched']} outputs that nobody holds any more are still there"
+        trial.add_finding("memory_leak", evidence)
+        told.add("memory_leak")
     grown = trial.runner.resident_bytes() - before
     if "memory_leak" not in told and grown > max(
         _LEAK_BYTES, 8 * sum(int(facts["bytes"]) for facts in answer["outputs"])

@@ -36,6 +36,7 @@ def verify(
     allow: Collection[str] = (),
     large: bool = False,
     needed: Collection[str] = (),
+    timed: Sequence[Case] = (),
     progress: Progress | None = None,
 ) -> tuple[Verdict, Trial | None]:
     """Judge a candidate in fresh runners; also return its trial, unless it could not be loaded.
@@ -53,6 +54,7 @@ def verify(
         allow: Kinds of findings that are reported and do not reject.
         large: Try offsets beyond 2**31 elements at the end of the edge stage.
         needed: Names of the spec's extensions that the target asks for.
+        timed: What the candidate will be timed on, which the sweep tries too: a kernel may behave otherwise there.
         progress: Told of each case.
     """
     begin = time.perf_counter()
@@ -62,6 +64,7 @@ def verify(
     if isinstance(loaded, Verdict):
         return loaded, None
     trial = Trial(runners[0], spec, device, loaded["backend"])
+    trial.bulky += [case.shape for case in timed]
     trial.note(loaded)
     helpers: list[Trial] = []
     stages: list[StageResult] = []
@@ -70,6 +73,8 @@ def verify(
             continue
         if stage is not Stage.SMOKE and not helpers:
             helpers = _load_helpers(runners[1:], trial, request)
+        if stage is Stage.SWEEP:
+            cases = list({case.label: case for case in (*cases, *timed)}.values())
         cases = [case for case in cases if not case.options.keys() & set(loaded["lacks"])]
         outcomes = _results([trial, *helpers], stage, cases, seed)
         if stage is Stage.SWEEP:
@@ -147,6 +152,7 @@ def _load_helpers(runners: Sequence[Runner], trial: Trial, request: dict[str, An
                 trial.add_finding("unreliable_import", f"it was imported once, and then not: {loaded.error}")
             else:
                 helpers.append(Trial(runner, trial.spec, trial.device, loaded["backend"]))
+                helpers[-1].bulky = trial.bulky
     return helpers
 
 

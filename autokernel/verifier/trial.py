@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,12 +55,6 @@ def make_case_inputs(spec: KernelSpec, case: Case, seed: int, device: str) -> tu
     return lay_out(inputs, case.layout, spec.strided_inputs)
 
 
-def _few_changes(inputs: Sequence[Tensor], rounds: int, order: random.Random) -> list[list[tuple[int, int, int]]]:
-    """For each round one element of each input that changes, as (input, to, source)."""
-    sizes = [(i, v.numel()) for i, v in enumerate(inputs) if v.is_floating_point() and v.numel() > 1]
-    return [[(index, order.randrange(size), order.randrange(size)) for index, size in sizes] for _ in range(rounds)]
-
-
 def _elements(inputs: Sequence[Tensor], answer: Mapping[str, Any]) -> int:
     size = answer.get("output", {}).get("size", ())
     return sum(value.numel() for value in inputs) + int(torch.Size(size).numel())
@@ -96,6 +89,9 @@ class Trial:
         spec: The operation.
         device: The judge's device, where golden values are computed.
         backend: The backend that the candidate names.
+
+    Attributes:
+        bulky: Shapes that are tried only where the time for them is.
     """
 
     def __init__(self, runner: Runner, spec: KernelSpec, device: str, backend: str) -> None:
@@ -103,6 +99,7 @@ class Trial:
         self.spec = spec
         self.device = device
         self.interpreted = device == "cpu" and backend == "triton"
+        self.bulky: list[Mapping[str, int]] = [*spec.large_shapes, *spec.timing_shapes, *spec.cpu_timing_shapes]
         self.findings: dict[tuple[str, str], Finding] = {}
         self.computed: dict[str, int] = {}
         self.observed_elements = 0
@@ -165,6 +162,7 @@ class Trial:
         hold: int | None = None,
         slot: int | None = None,
         observe: str = "dispatch",
+        private: bool = False,
         meanwhile: Any = None,
     ) -> Call:
         """Call the candidate once and check everything about the call but the values.
@@ -177,6 +175,7 @@ class Trial:
             hold: Keep the output in the runner under this number, for a later recheck.
             slot: Reuse the input tensors of an earlier call with this number, rewritten in place.
             observe: Which observer sees PyTorch's operators: ``dispatch`` or ``profile``.
+            private: Give it inputs in memory of the runner's own, as timed calls have them.
             meanwhile: Computed by the judge while the runner works.
 
         Raises:
@@ -193,6 +192,7 @@ class Trial:
             "poison": poison,
             "hold": hold,
             "slot": slot,
+            "private": private,
             "out": place,
         }
         answer = self.runner.ask(
@@ -307,12 +307,12 @@ class Trial:
         result = None
         evidence = ""
         for rounds in (3,) if self.interpreted else (8, 16, 32):
-            changes = _few_changes(inputs, rounds, random.Random(derived_seed(seed, rounds)))
+            seeds = [derived_seed(seed, rounds, number) for number in range(rounds)]
             descriptions, _originals, free = self.put(inputs)
             place = {"offset": free, "capacity": ARENA_BYTES - free}
             request = {"op": "recall", "role": "candidate", "inputs": descriptions, "options": dict(case.options)}
             answer = self.runner.ask(
-                {**request, "changes": changes, "seconds": seconds, "out": place},
+                {**request, "seeds": seeds, "seconds": seconds, "out": place},
                 seconds=self.runner.limits.timing_seconds,
                 doing=f"repeating calls on {case.label}",
             )
@@ -322,7 +322,7 @@ class Trial:
                 output, raw = self.take(answer["output"], place)
                 call = Call(output, "", Status.PASS, raw, 0.0, answer)
                 changed = [value.clone() for value in inputs]
-                for one in changes[: int(answer["rounds"])]:
+                for one in seeds[: int(answer["rounds"])]:
                     repeated.change(changed, one)
                 result = self.assess(case, call, golden_module.golden(self.spec, case, changed))
             if self.interpreted:  # the interpreter's time tells nothing
@@ -331,7 +331,7 @@ class Trial:
             if fresh < _REMEMBERED * again + _NOISE_SECONDS:
                 return result
             evidence = (
-                f"on {case.label} a call takes {fresh * 1e6:.1f} us when one element is new and "
+                f"on {case.label} a call takes {fresh * 1e6:.1f} us when a few elements are new and "
                 f"{again * 1e6:.1f} us when the same content comes again"
             )
         self.add_finding("remembered_result", evidence)
@@ -347,9 +347,9 @@ class Trial:
             elements = 1
             for size in case.shape.values():
                 elements *= size
-            if elements > INTERPRETER_ELEMENTS and case.shape in list(self.spec.large_shapes):
+            if elements > INTERPRETER_ELEMENTS and case.shape in self.bulky:
                 return "too large for Triton's interpreter"
-        elif self.device == "cpu" and self.spec.flops is not None and case.shape in list(self.spec.large_shapes):
+        elif self.device == "cpu" and self.spec.flops is not None and case.shape in self.bulky:
             flops = self.spec.flops(case.shape)
             if flops > CPU_FLOPS:  # a simple kernel in one thread would take a minute, at each experiment
                 return f"{flops / 1e9:.0f} GFLOP are too many for a CPU"
