@@ -11,6 +11,7 @@ Last come many calls in a row, which show a late drift, a rare race and a slow l
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -31,6 +32,7 @@ RUNS = 3
 CHURN_CALLS = 18
 ENDURANCE_CALLS = 3000
 _ENDURANCE_SECONDS = 0.4
+_LONG_SECONDS = 0.15
 _RECALL_SECONDS = 0.2
 _LEAK_BYTES = 32 << 20
 
@@ -48,6 +50,12 @@ def results(trial: Trial, cases: Sequence[Case], seed: int) -> Generator[CaseRes
     for number, smoke in enumerate(forms.values()):
         yield _timed(smoke, trial, _churn, derived_seed(seed, "churn", number), "changing inputs")
         yield _timed(smoke, trial, _endure, derived_seed(seed, "endure", number), "many calls")
+    longest = max(trial.spec.large_shapes, key=lambda shape: max(shape.values()), default=None)
+    if longest is not None:  # where threads or programs share a row, their order shows
+        long = Case(shape=longest, dtype=cases[0].dtype)
+        if not trial.not_testable(long):
+            check = functools.partial(_endure, seconds=_LONG_SECONDS)
+            yield _timed(long, trial, check, derived_seed(seed, "long"), "some calls")
 
 
 _Check = Callable[[Trial, Case, int], "tuple[Status, str] | None"]
@@ -142,7 +150,7 @@ def _churn(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
     return None
 
 
-def _endure(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
+def _endure(trial: Trial, case: Case, seed: int, seconds: float = _ENDURANCE_SECONDS) -> tuple[Status, str] | None:
     """Make many calls on three input sets; each must give the bytes that the first gave, and those must be right."""
     sets = [make_case_inputs(trial.spec, case, derived_seed(seed, number), trial.device) for number in range(3)]
     described, free = trial.put_sets(sets)
@@ -151,7 +159,7 @@ def _endure(trial: Trial, case: Case, seed: int) -> tuple[Status, str] | None:
     before = trial.runner.resident_bytes()
     request = {"op": "endure", "role": "candidate", "sets": described, "options": dict(case.options), "out": places}
     answer = trial.runner.ask(
-        {**request, "calls": ENDURANCE_CALLS, "seconds": _ENDURANCE_SECONDS},
+        {**request, "calls": ENDURANCE_CALLS, "seconds": seconds},
         seconds=trial.runner.limits.call_seconds,
         doing=f"calling kernel_fn many times on {case.label}",
     )
