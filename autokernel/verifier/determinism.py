@@ -33,6 +33,7 @@ CHURN_CALLS = 18
 ENDURANCE_CALLS = 3000
 _ENDURANCE_SECONDS = 0.4
 _LONG_SECONDS = 0.15
+_LONG_FLOPS = 1e9
 _RECALL_SECONDS = 0.2
 _LEAK_BYTES = 32 << 20
 
@@ -50,12 +51,20 @@ def results(trial: Trial, cases: Sequence[Case], seed: int) -> Generator[CaseRes
     for number, smoke in enumerate(forms.values()):
         yield _timed(smoke, trial, _churn, derived_seed(seed, "churn", number), "changing inputs")
         yield _timed(smoke, trial, _endure, derived_seed(seed, "endure", number), "many calls")
-    longest = max(trial.spec.large_shapes, key=lambda shape: max(shape.values()), default=None)
-    if longest is not None:  # where threads or programs share a row, their order shows
-        long = Case(shape=longest, dtype=cases[0].dtype)
-        if not trial.not_testable(long):
-            check = functools.partial(_endure, seconds=_LONG_SECONDS)
-            yield _timed(long, trial, check, derived_seed(seed, "long"), "some calls")
+    long = _longest(trial, cases[0].dtype)
+    if long is not None:  # where threads or programs share a row, their order shows
+        check = functools.partial(_endure, seconds=_LONG_SECONDS)
+        yield _timed(long, trial, check, derived_seed(seed, "long"), "some calls")
+
+
+def _longest(trial: Trial, dtype: str) -> Case | None:
+    """The case with the longest rows, or None where a few calls of it take too long."""
+    spec = trial.spec
+    shape = max(spec.large_shapes, key=lambda shape: max(shape.values()), default=None)
+    if shape is None or (trial.device == "cpu" and spec.flops is not None and spec.flops(shape) > _LONG_FLOPS):
+        return None
+    case = Case(shape=shape, dtype=dtype)
+    return None if trial.not_testable(case) else case
 
 
 _Check = Callable[[Trial, Case, int], "tuple[Status, str] | None"]
