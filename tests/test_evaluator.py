@@ -382,6 +382,7 @@ def test_the_judge_holds_no_more_memory_after_thirty_candidates_than_after_five(
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_the_judge_holds_no_more_memory_after_seven_timed_candidates_than_after_two(evaluator):
     def judge(times: int) -> list[Evaluation]:
         return [evaluator.evaluate(RMSNORM, incumbent=RMSNORM, stages=SMOKE) for _ in range(times)]

@@ -189,6 +189,7 @@ def planted(old: str, new: str) -> Mutant:
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_mutants_are_judged_and_those_accepted_are_compared_with_the_starter():
     total = "for (int lane = 0; lane < LANES; ++lane) sum += partial[lane];"
     chosen = [
@@ -214,6 +215,7 @@ def test_mutants_are_judged_and_those_accepted_are_compared_with_the_starter():
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_a_wrong_mutant_that_the_verifier_accepted_would_count_as_missed():
     with Equivalence(ops.get("reduce"), "cpu", STARTER, LIMITS, CASES) as equivalence:
         same = equivalence.compare(STARTER)

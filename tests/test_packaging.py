@@ -68,7 +68,7 @@ def test_make_knows_the_targets_that_the_readme_names(target):
 def test_make_without_a_target_says_what_there_is():
     done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert set(re.findall(r"^make (\w+)", done.stdout, re.MULTILINE)) == {"demo", "lab", "test", "check"}
+    assert set(re.findall(r"^make (\w+)", done.stdout, re.MULTILINE)) == {"demo", "lab", "notebooks", "test", "check"}
 
 
 def test_make_with_no_such_python_says_what_to_install(tmp_path):

@@ -78,6 +78,7 @@ def test_the_constants_of_a_tuned_kernel_can_be_tuned(name):
         assert 2 <= len(one.choices) <= 8, one
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BY_ROWS)
 def test_a_tuned_kernel_is_within_half_the_bound_everywhere(name, interpret):
     ratios = interpret(name, str(FOLDER / f"{name}.py"))["ratios"]

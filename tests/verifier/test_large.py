@@ -101,6 +101,7 @@ def test_a_right_kernel_passes_on_many_rows(name):
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_an_extension_is_tried_on_many_rows_too():
     source = starters.source("rotary_embedding", "cpp")
     wrong = source.replace("a[i] * s[i] + b[i] * c[i]", "a[i] * s[i] - b[i] * c[i]")
