@@ -94,7 +94,7 @@ def recall(
         function: The kernel.
         inputs: Contiguous; changed in place by `change`.
         options: Keyword arguments of each call.
-        seeds: For each round that of the change before its first call; at least three.
+        seeds: For each round that of the change before its first call.
         seconds: No further round is begun after so long.
         wait: Waits for the device.
 
