@@ -79,14 +79,21 @@ def test_the_outputs_it_carries_are_of_its_code_and_every_page_can_show_them(not
     assert tool.find_problems(read(notebook), notebook.stat().st_size) == []
 
 
+LONG = ("04_campaign", "05_figures")  # together as long as the other five
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_it_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.thorough] if path.stem in LONG else []) for path in NOTEBOOKS],
+)
+def test_it_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     folder = tmp_path / "work"
     folder.mkdir()
-    tool.execute(read(notebook), folder)
+    tool.execute(read(path), folder)
 
     assert [path.name for path in folder.iterdir() if not path.is_dir()] == [], "files were left outside of folders"
     for results in folder.glob("**/runs/*/results.tsv"):

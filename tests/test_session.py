@@ -451,7 +451,7 @@ async def test_every_line_of_the_journal_is_whole_json(tmp_path):
     assert [json.loads(line)["kind"] for line in lines].count("decided") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_three_hundred_experiments_take_no_more_memory_than_twenty(tmp_path):
     def resident_mb():
         with open("/proc/self/statm") as file:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 
 from autokernel.evaluator import Evaluator
 from autokernel.verdict import Verdict
@@ -98,9 +99,15 @@ def causes(verdict: Verdict) -> set[str]:
     return named
 
 
+def _parameters(row: dict[str, str]) -> ParameterSet:
+    """Half of the time goes into products of matrices in Triton's interpreter; those are for ``make test-thorough``."""
+    marks = [pytest.mark.thorough] if row["kernel_type"] in ("matmul", "fused_mlp", "flash_attention") else []
+    return pytest.param(row["kernel_type"], row, id=row["file"].removesuffix(".py"), marks=marks)
+
+
 @pytest.mark.parametrize(
     ("evaluator", "row"),
-    [pytest.param(row["kernel_type"], row, id=row["file"].removesuffix(".py")) for row in ROWS],
+    list(map(_parameters, ROWS)),
     indirect=["evaluator"],
 )
 def test_each_file_gets_its_verdict_and_a_bad_one_its_true_cause(evaluator, row):
