@@ -46,8 +46,9 @@ def endure(
     Returns:
         What was seen: ``calls`` made, ``differs_at`` (the number of the first call whose output has other
         bytes than the first on the same set, or None), ``overwritten`` (whether an output of the first
-        round has changed since), ``shared`` (whether outputs of the first round lie in one storage), and how
-        many of the outputs that were ``watched`` are ``alive`` still; and the latest output for each set.
+        round has changed since), ``shared`` (whether outputs of the first round lie in one storage), and of
+        how many calls the outputs were ``watched`` and how many different ones are ``alive`` still; and the
+        latest output for each set.
     """
     first: list[Any] = []
     expected: list[torch.Tensor] = []
@@ -55,7 +56,8 @@ def endure(
     for inputs in sets:
         output = function(*inputs, **options)
         if not isinstance(output, torch.Tensor) or output.numel() == 0:
-            return {"calls": len(first) + 1, "differs_at": None, "overwritten": False}, [output] * len(sets)
+            seen = {"calls": len(first) + 1, "differs_at": None, "overwritten": False, "shared": False}
+            return {**seen, "watched": 0, "alive": 0}, [output] * len(sets)
         first.append(output.detach())  # a caller may hold the memory, and not the tensor that it was handed
         expected.append(_clone(_bytes_of(output)))
     shared = len({output.untyped_storage().data_ptr() for output in first}) < len(first)
@@ -74,7 +76,7 @@ def endure(
     output = None
     latest = [_clone(function(*inputs, **options)) for inputs in sets]  # the next call may reuse its memory
     overwritten = differs_at is None and not all(map(_equal, map(_bytes_of, first), expected))
-    alive = sum(reference() is not None for reference in handed_out)
+    alive = len({id(output) for output in (reference() for reference in handed_out) if output is not None})
     seen = {"calls": made, "differs_at": differs_at, "overwritten": overwritten, "shared": shared}
     return {**seen, "watched": len(handed_out), "alive": alive}, latest
 

@@ -186,17 +186,15 @@ def _endure(trial: Trial, case: Case, seed: int, seconds: float = _ENDURANCE_SEC
             return result.status, f"after {made} calls: {result.reason}"
     if answer["differs_at"] is not None:
         return Status.FAIL, f"call {answer['differs_at']} differs from the first on equal inputs, in at least one byte"
-    told = {kind for kind, _evidence in trial.findings}
-    if answer["overwritten"] and "output_overwritten" not in told:
+    if answer["overwritten"] and not trial.told("output_overwritten"):
         trial.add_finding("output_overwritten", f"an output that was handed out had changed {made} calls later")
-    if answer.get("shared"):
+    if answer["shared"] and not trial.told("output_overwritten"):
         trial.add_finding("output_overwritten", "outputs of different calls lie in the same memory block")
-    if answer.get("watched", 0) >= 8 and answer["alive"] > answer["watched"] // 2:
+    if answer["watched"] >= 8 and answer["alive"] > answer["watched"] // 2 and not trial.told("memory_leak"):
         evidence = f"{answer['alive']} of {answer['watched']} outputs that nobody holds any more are still there"
         trial.add_finding("memory_leak", evidence)
-        told.add("memory_leak")
     grown = trial.runner.resident_bytes() - before
-    if "memory_leak" not in told and grown > max(
+    if not trial.told("memory_leak") and grown > max(
         _LEAK_BYTES, 8 * sum(int(facts["bytes"]) for facts in answer["outputs"])
     ):
         trial.add_finding("memory_leak", f"memory grew by {grown / 1e6:.0f} MB over {made} calls of one shape")

@@ -47,8 +47,7 @@ def floods(runner: Runner) -> Iterator[Finding]:
 def _library_work(trial: Trial) -> Iterator[Finding]:
     total = max(trial.observed_elements, 1)
     share = sum(trial.computed.values()) / total
-    told = any(finding.kind == "library_call" for finding in trial.findings.values())
-    if share > LIBRARY_SHARE and not told:
+    if share > LIBRARY_SHARE and not trial.told("library_call"):
         names = sorted(trial.computed, key=lambda name: -trial.computed[name])
         yield Finding(
             "library_call",

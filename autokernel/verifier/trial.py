@@ -227,6 +227,10 @@ class Trial:
         """Record a finding once."""
         self.findings.setdefault((kind, evidence), Finding(kind, evidence))
 
+    def told(self, kind: str) -> bool:
+        """Whether there is a finding of a kind."""
+        return any(known == kind for known, _evidence in self.findings)
+
     def absorb(self, other: Trial) -> None:
         """Take over what another trial of the same candidate has shown so far."""
         for finding in other.findings.values():
@@ -255,10 +259,9 @@ class Trial:
         self, case: Case, answer: Mapping[str, Any], inputs: Sequence[Tensor], observe: str, *, least: int = 0
     ) -> None:
         """Add a finding if PyTorch's operators did much of the work in a call on at least so many elements."""
-        told = any(kind == "library_call" for kind, _evidence in self.findings)
         elements = _elements(inputs, answer)
         computed = {str(name): int(count) for name, count in answer.get("computed", {}).items()}
-        if not told and elements >= least and sum(computed.values()) > _CALL_SHARE * elements:
+        if not self.told("library_call") and elements >= least and sum(computed.values()) > _CALL_SHARE * elements:
             names = ", ".join(sorted(computed, key=lambda name: -computed[name])[:6])
             share = sum(computed.values()) / elements
             how = "under PyTorch's profiler, " if observe == "profile" else ""
