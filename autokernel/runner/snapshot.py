@@ -43,27 +43,22 @@ _WATCHED_ROOTS = frozenset(
 )
 # These replace functions of their own in the normal course of things.
 _VOLATILE = ("torch._dynamo", "torch._inductor", "torch.fx", "torch._functorch", "triton.knobs")
+_KNOWN = frozenset(torch._C._dispatch_get_all_op_names())  # versions of PyTorch differ in what they have
 # What PyTorch's baselines are made of: whoever takes their place in the dispatcher slows the baseline, or changes it.
 _OPERATORS = tuple(
-    f"aten::{name}"
-    for name in (
-        *(
-            "_softmax",
-            "_log_softmax",
-            "softmax.int",
-            "log_softmax.int",
-            "mm",
-            "bmm",
-            "addmm",
-            "matmul",
-            "linear",
-            "sum",
+    name
+    for name in map(
+        "aten::{}".format,
+        (
+            *("_softmax", "_log_softmax", "softmax.int", "log_softmax.int", "mm", "bmm", "addmm", "matmul", "linear"),
+            *("sum", "sum.dim_IntList", "mean.dim", "amax", "exp", "rsqrt", "pow.Tensor_Scalar", "silu", "gelu", "neg"),
+            *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "copy_", "_to_copy", "clone", "cat", "equal"),
+            *("native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm", "nll_loss_forward"),
+            *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "view_as_complex"),
+            *("cross_entropy_loss", "empty.memory_format"),
         ),
-        *("sum.dim_IntList", "mean.dim", "amax", "exp", "rsqrt", "pow.Tensor_Scalar", "silu", "gelu", "neg", "cat"),
-        *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "copy_", "_to_copy", "clone", "empty.memory_format"),
-        *("native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm", "nll_loss_forward", "cross_entropy_loss"),
-        *("scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "view_as_complex", "equal"),
     )
+    if name in _KNOWN
 )
 _is = operator.is_
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
@@ -114,8 +109,7 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
 
 
 def _registrations() -> list[str]:
-    known = set(torch._C._dispatch_get_all_op_names())
-    return [torch._C._dispatch_dump(name) if name in known else "" for name in _OPERATORS]
+    return list(map(torch._C._dispatch_dump, _OPERATORS))
 
 
 def _callables(namespace: dict[str, Any]) -> dict[str, tuple[int, int]]:

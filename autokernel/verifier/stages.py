@@ -63,8 +63,8 @@ def verify(
     loaded = _load(runners[0], request)
     if isinstance(loaded, Verdict):
         return loaded, None
-    trial = Trial(runners[0], spec, device, loaded["backend"])
-    trial.bulky += [case.shape for case in timed]
+    shapes = [case.shape for case in timed]
+    trial = Trial(runners[0], spec, device, loaded["backend"], timed=shapes)
     trial.note(loaded)
     helpers: list[Trial] = []
     stages: list[StageResult] = []
@@ -72,7 +72,7 @@ def verify(
         if only is not None and stage not in only:
             continue
         if stage is not Stage.SMOKE and not helpers:
-            helpers = _load_helpers(runners[1:], trial, request)
+            helpers = _load_helpers(runners[1:], trial, request, shapes)
         if stage is Stage.SWEEP:
             cases = list({case.label: case for case in (*cases, *timed)}.values())
         cases = [case for case in cases if not case.options.keys() & set(loaded["lacks"])]
@@ -143,7 +143,9 @@ def load_request(spec: KernelSpec, role: str, source: str, needed: Collection[st
     }
 
 
-def _load_helpers(runners: Sequence[Runner], trial: Trial, request: dict[str, Any]) -> list[Trial]:
+def _load_helpers(
+    runners: Sequence[Runner], trial: Trial, request: dict[str, Any], timed: Sequence[Mapping[str, int]]
+) -> list[Trial]:
     """Load the candidate, which has passed the smoke stage, into further runners."""
     helpers = []
     with concurrent.futures.ThreadPoolExecutor(max(1, len(runners))) as pool:
@@ -151,8 +153,7 @@ def _load_helpers(runners: Sequence[Runner], trial: Trial, request: dict[str, An
             if isinstance(loaded, Verdict):
                 trial.add_finding("unreliable_import", f"it was imported once, and then not: {loaded.error}")
             else:
-                helpers.append(Trial(runner, trial.spec, trial.device, loaded["backend"]))
-                helpers[-1].bulky = trial.bulky
+                helpers.append(Trial(runner, trial.spec, trial.device, loaded["backend"], timed=timed))
     return helpers
 
 

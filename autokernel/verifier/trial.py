@@ -89,17 +89,24 @@ class Trial:
         spec: The operation.
         device: The judge's device, where golden values are computed.
         backend: The backend that the candidate names.
-
-    Attributes:
-        bulky: Shapes that are tried only where the time for them is.
+        timed: Shapes on which the candidate will be timed, other than the spec's.
     """
 
-    def __init__(self, runner: Runner, spec: KernelSpec, device: str, backend: str) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        spec: KernelSpec,
+        device: str,
+        backend: str,
+        *,
+        timed: Sequence[Mapping[str, int]] = (),
+    ) -> None:
         self.runner = runner
         self.spec = spec
         self.device = device
         self.interpreted = device == "cpu" and backend == "triton"
-        self.bulky: list[Mapping[str, int]] = [*spec.large_shapes, *spec.timing_shapes, *spec.cpu_timing_shapes]
+        # Tried only where the time for them is.
+        self._bulky = [*spec.large_shapes, *spec.timing_shapes, *spec.cpu_timing_shapes, *timed]
         self.findings: dict[tuple[str, str], Finding] = {}
         self.computed: dict[str, int] = {}
         self.observed_elements = 0
@@ -350,9 +357,9 @@ class Trial:
             elements = 1
             for size in case.shape.values():
                 elements *= size
-            if elements > INTERPRETER_ELEMENTS and case.shape in self.bulky:
+            if elements > INTERPRETER_ELEMENTS and case.shape in self._bulky:
                 return "too large for Triton's interpreter"
-        elif self.device == "cpu" and self.spec.flops is not None and case.shape in self.bulky:
+        elif self.device == "cpu" and self.spec.flops is not None and case.shape in self._bulky:
             flops = self.spec.flops(case.shape)
             if flops > CPU_FLOPS:  # a simple kernel in one thread would take a minute, at each experiment
                 return f"{flops / 1e9:.0f} GFLOP are too many for a CPU"
