@@ -15,6 +15,7 @@ import pytest
 from autokernel import results
 from autokernel.runfolder import RunFolder
 from tests.browser.conftest import Notebook, opened
+from tests.browser.looks import OVERFLOWING, TOO_FAINT
 from tests.recorded_run import HOSTILE
 from tests.widgets.rich_run import add, rich_run
 
@@ -35,29 +36,6 @@ session = Session.open({root!r} + "/loop", approval={approval!r},
 w = Workbench(session)
 w
 """
-OVERFLOWING = """() => [...document.querySelectorAll('.ak-root')].filter((one) => one.scrollWidth > one.clientWidth + 1)
-  .map((one) => one.className)"""
-TOO_FAINT = """(selector) => {
-  const channel = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((one) => one / 255)
-    .map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, one, index) => sum + one * [0.2126, 0.7152, 0.0722][index], 0);
-  const back = (element) => {
-    for (let one = element; one; one = one.parentElement) {
-      const colour = channel(getComputedStyle(one).backgroundColor);
-      if (colour.length < 4 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const shown = [...document.querySelectorAll(selector)].filter((one) => one.offsetParent && one.innerText);
-  const found = shown.map((one) => {
-    const [ink, paper] = [channel(getComputedStyle(one).color), back(one)];
-    const mixed = paper.slice(0, 3).map((channel, index) => channel + (ink[index] - channel) * (ink[3] ?? 1));
-    const [a, b] = [light(mixed), light(paper)].sort((x, y) => y - x);
-    return [(a + 0.05) / (b + 0.05), one.innerText.slice(0, 60)];
-  });
-  return found.filter(([ratio]) => ratio < 4.5);
-}"""
 
 
 @pytest.fixture
