@@ -1,4 +1,4 @@
-"""Drives a run in a process of its own, which outlives the notebook or terminal that started it."""
+"""Starts processes that outlive the notebook or terminal that began them, such as one that drives a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from autokernel import files
@@ -13,7 +14,7 @@ from autokernel.errors import RunBusy
 from autokernel.events import Commands
 from autokernel.runfolder import RunFolder
 
-__all__ = ["spawn"]
+__all__ = ["spawn", "start"]
 
 
 def spawn(
@@ -45,10 +46,19 @@ def spawn(
     call = [sys.executable, "-m", "autokernel.cli", "run", str(folder.path), "--experiments", str(experiments)]
     call += [] if minutes is None else ["--minutes", str(minutes)]
     call += [] if approval is None else ["--approval", approval]
+    return start(call, folder.paths.log).pid
+
+
+def start(call: Sequence[str], log_file: Path) -> subprocess.Popen[bytes]:
+    """Start a command of this package in a session of its own, with its output at the end of a log.
+
+    Raises:
+        RunUnwritable: The log cannot be written.
+    """
     package = str(Path(__file__).parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    with files.writable(folder.paths.log), open(folder.paths.log, "ab") as log:
+    with files.writable(log_file), open(log_file, "ab") as log:
         process = subprocess.Popen(
             call,
             stdin=subprocess.DEVNULL,
@@ -58,4 +68,4 @@ def spawn(
             start_new_session=True,
         )
     threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
-    return process.pid
+    return process

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autokernel import files
+from autokernel import detached
 from autokernel.errors import AutokernelError, UsageError
 from autokernel.plaintext import clean
 from autokernel.runfolder import Paths
 from autokernel_widgets.campaign_source import CampaignSource
 from autokernel_widgets.deciding import driver_words
-from autokernel_widgets.driving import PLACES, set_approval
+from autokernel_widgets.driving import PLACES, last_lines, set_approval
 
 __all__ = ["CampaignDriver"]
 
@@ -127,7 +125,7 @@ class CampaignDriver:
             await asyncio.sleep(0.2)
         if process.poll() is not None and len(self._source.campaign().events()) == before:
             log = Paths(self._source.path).log
-            lines = await asyncio.to_thread(_last_lines, log)
+            lines = await asyncio.to_thread(last_lines, log)
             self.said = f"the process ended at once ({log}): {clean(lines, limit=600)}"
         asyncio.get_running_loop().call_soon(self._changed)
 
@@ -135,22 +133,4 @@ class CampaignDriver:
 def _spawn(path: Path, experiments: int) -> subprocess.Popen[bytes]:
     """Start ``autokernel campaign run`` in its own session, with its output in ``.autokernel/driver.log``."""
     call = [sys.executable, "-m", "autokernel.cli", "campaign", "run", str(path), "--experiments", str(experiments)]
-    paths = [str(Path(files.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    log_file = Paths(path).log
-    with files.writable(log_file), open(log_file, "ab") as log:
-        process = subprocess.Popen(
-            call, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
-    return process
-
-
-def _last_lines(log: Path) -> str:
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - 4000))
-            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-4:])
-    except OSError as error:
-        return f"its log cannot be read: {error}"
+    return detached.start(call, Paths(path).log)

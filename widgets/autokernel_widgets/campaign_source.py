@@ -15,7 +15,7 @@ from autokernel.experiment import RunStatus
 from autokernel.runfolder import Paths
 from autokernel.scheduler import Choice, SchedulerSettings, Standing, model_speedup
 from autokernel.target import FILE as TARGET_FILE
-from autokernel_widgets.following import RunSource, Unreadable
+from autokernel_widgets.following import RunSource, Unreadable, stat_of
 
 if TYPE_CHECKING:
     from autokernel.campaign import Campaign
@@ -111,13 +111,13 @@ class CampaignSource(RunSource):
         """Opened again when campaign.toml or a target.toml has changed."""
         from autokernel.campaign import Campaign
 
-        plans = (_stat(self.path / FILE), *(_stat(run / TARGET_FILE) for run in self._runs()))
+        plans = (stat_of(self.path / FILE), *(stat_of(run / TARGET_FILE) for run in self._runs()))
         if self._campaign is None or plans != self._plans:
             campaign = Campaign(self.path)
             if not campaign.runs:
                 raise RunDamaged(f"{self.path / FILE} has no target; a campaign has at least one [[target]]")
             self._campaign = campaign
-            self._plans = (_stat(self.path / FILE), *(_stat(run / TARGET_FILE) for run in self._runs()))
+            self._plans = (stat_of(self.path / FILE), *(stat_of(run / TARGET_FILE) for run in self._runs()))
         return self._campaign
 
     def guard(self, make: Callable[[], _Result]) -> _Result:
@@ -141,7 +141,7 @@ class CampaignSource(RunSource):
         now = time.monotonic()
         if now - self._driver[0] >= _DRIVER_SECONDS:
             self._driver = now, (files.driver_of(inner / "lock") or {}).get("pid")
-        return (*map(_stat, watched), self._driver[1])
+        return (*map(stat_of, watched), self._driver[1])
 
 
 def _state(campaign: Campaign) -> CampaignState:
@@ -175,11 +175,3 @@ def _paused(run: Any) -> bool:
     """A run is paused, or will be when its next turn begins."""
     asked = [command.kind for command in run.waiting_commands if command.kind in ("pause", "resume")]
     return asked[-1] == "pause" if asked else run.status.state == "paused"
-
-
-def _stat(path: Path) -> object:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino

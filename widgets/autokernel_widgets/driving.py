@@ -17,7 +17,7 @@ from autokernel.target import FILE, Target
 from autokernel_widgets.deciding import driver_words
 from autokernel_widgets.following import RunSource
 
-__all__ = ["PLACES", "Driver", "set_approval"]
+__all__ = ["PLACES", "Driver", "last_lines", "set_approval"]
 
 PLACES = {"detached": "in a process of its own", "notebook": "in this notebook"}
 _APPROVAL = re.compile(r"^approval[ \t]*=[^\n]*$", re.MULTILINE)
@@ -116,7 +116,7 @@ class Driver:
             await asyncio.sleep(0.2)
         log = Paths(self._source.path).log
         if not _is_alive(process):
-            lines = await asyncio.to_thread(_last_lines, log)
+            lines = await asyncio.to_thread(last_lines, log)
             self.said = f"the process ended at once ({log}): {clean(lines, limit=600)}"
         asyncio.get_running_loop().call_soon(self._changed)  # when this task is done
 
@@ -140,7 +140,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _last_lines(log: Path) -> str:
+def last_lines(log: Path) -> str:
     """The end of a log, which may be long."""
     try:
         with open(log, "rb") as file:

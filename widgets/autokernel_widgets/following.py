@@ -23,7 +23,7 @@ from autokernel.target import FILE
 if TYPE_CHECKING:
     from autokernel.session import Session
 
-__all__ = ["Follower", "RunSource", "Unreadable"]
+__all__ = ["Follower", "RunSource", "Unreadable", "stat_of"]
 
 FORMAT = 1  # of the records that this version writes
 INTERVAL_SECONDS = 0.1
@@ -70,7 +70,7 @@ class RunSource:
         return self.guard(lambda: what(self._opened()))
 
     def _opened(self) -> RunFolder:
-        target = _stat(self.path / FILE)
+        target = stat_of(self.path / FILE)
         if self._folder is None or self._target != target:
             self._target = target
             self._folder = RunFolder(self.path)
@@ -119,10 +119,11 @@ class RunSource:
         now = time.monotonic()
         if now - self._driver[0] >= _DRIVER_SECONDS:  # asking takes the lock for an instant, so it is not done often
             self._driver = now, (files.driver_of(paths.lock) or {}).get("pid")
-        return (*map(_stat, watched), self._driver[1])
+        return (*map(stat_of, watched), self._driver[1])
 
 
-def _stat(path: Path) -> object:
+def stat_of(path: Path) -> object:
+    """What differs when a file has changed: its size, time and inode; None where there is none."""
     try:
         stat = path.stat()
     except OSError:
