@@ -164,12 +164,15 @@ def test_a_kernel_that_changes_its_inputs_only_when_timed_is_found(evaluator):
     source = wrapped(
         "rmsnorm",
         """
+        global count
         y = right(*inputs, **options)
-        if y.shape == (64, 1024):
+        count += y.shape == (64, 1024)
+        if y.shape == (64, 1024) and count > 1:  # verification tries this size once
             inputs[0].mul_(1.5)
             inputs[0][0, 0] = 7.0
         return y
         """,
+        "count = 0",
     )
 
     evaluation = evaluator.evaluate(source)

@@ -204,6 +204,10 @@ class KernelSpec:
         required = {name for options in self.options for name in options} | extensions.intersection(needed)
         return sorted(required), sorted(extensions - required)
 
+    def terms(self, shape: Shape) -> int:
+        """How many terms are added up for one element of the result: `reduction_length`, or the largest size."""
+        return self.reduction_length(shape) if self.reduction_length else max(shape.values())
+
     def usual_dtype(self, *, gpu: bool) -> str:
         """The dtype of the timing cases where none is asked for: the first, but float32 on a CPU."""
         return "float32" if not gpu and "float32" in self.dtypes else self.dtypes[0]

@@ -60,7 +60,7 @@ def results(trial: Trial, cases: Sequence[Case], seed: int) -> Generator[CaseRes
 def _longest(trial: Trial, dtype: str) -> Case | None:
     """The case with the longest rows, or None where a few calls of it take too long."""
     spec = trial.spec
-    shape = max(spec.large_shapes, key=lambda shape: max(shape.values()), default=None)
+    shape = max(spec.large_shapes, key=spec.terms, default=None)
     if shape is None or (trial.device == "cpu" and spec.flops is not None and spec.flops(shape) > _LONG_FLOPS):
         return None
     case = Case(shape=shape, dtype=dtype)

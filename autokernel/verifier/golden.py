@@ -81,8 +81,7 @@ def golden(spec: KernelSpec, case: Case, inputs: Sequence[Tensor]) -> Golden:
             f"the reference of {spec.name!r} returned {kind} for float64 inputs; it must return a float64 tensor"
         )
     magnitude = spec.magnitude(*wide, **options) if spec.magnitude else _estimate(spec, wide, options, value)
-    length = spec.reduction_length(case.shape) if spec.reduction_length else max(case.shape.values())
-    slack = ACCUMULATION * max(length, 1) ** 0.5 * _FLOAT32_ROUNDOFF * magnitude.accumulated.double()
+    slack = ACCUMULATION * max(spec.terms(case.shape), 1) ** 0.5 * _FLOAT32_ROUNDOFF * magnitude.accumulated.double()
     if magnitude.rounded is not None:
         slack = slack + ROUNDING * torch.finfo(dtype_named(case.dtype)).eps / 2 * magnitude.rounded.double()
     plain = spec.baseline or spec.reference

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from autokernel.verifier.layouts import lay_out
 __all__ = ["SLOT_BYTES", "Call", "Trial", "derived_seed", "make_case_inputs"]
 
 INTERPRETER_ELEMENTS = 150_000
+INTERPRETER_ROWS = 10_000  # a program for each takes about a millisecond
 CPU_FLOPS = 10e9
 # Inputs come to lie at a few recurring addresses, so that results remembered by address are asked for again.
 SLOT_BYTES = 64 << 20
@@ -354,10 +356,9 @@ class Trial:
         if self.interpreted:
             if case.dtype == "bfloat16" and not self.runner.facts.get("bfloat16"):
                 return "Triton's interpreter computes bfloat16 wrongly in this version"
-            elements = 1
-            for size in case.shape.values():
-                elements *= size
-            if elements > INTERPRETER_ELEMENTS and case.shape in self._bulky:
+            rows = max(case.shape.values())
+            many = rows > INTERPRETER_ROWS and rows > self.spec.terms(case.shape)
+            if case.shape in self._bulky and (many or math.prod(case.shape.values()) > INTERPRETER_ELEMENTS):
                 return "too large for Triton's interpreter"
         elif self.device == "cpu" and self.spec.flops is not None and case.shape in self._bulky:
             flops = self.spec.flops(case.shape)
