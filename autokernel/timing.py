@@ -87,14 +87,17 @@ class Timer:
     def _wait(self) -> None:
         pass
 
-    def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
+    def sample(self, *, rounds: int, seed: int, keep_set: int, keep: Sequence[float]) -> dict[str, list[float]]:
         """Return ``rounds`` samples for each role; round ``i`` holds one of each, in random order.
+
+        Some of the candidate's outputs are kept in ``kept``, with their set, in place of those kept before.
 
         Args:
             rounds: How many samples of each contestant.
             seed: Of the order within each round.
-            keep: Which of the candidate's outputs are kept in ``kept``, with their sets: the round, and
-                how far into the round's calls, from 0 to 1.
+            keep_set: The input set whose outputs are kept.
+            keep: How far into the calls on that set, from 0 to 1, are those whose outputs are kept; a graph,
+                whose calls are all of one kind, keeps one output.
         """
         raise NotImplementedError
 
@@ -121,7 +124,7 @@ class Timer:
         output = self._run(role, calls)
         self._wait()
         seconds = _clock() - begin
-        self.kept.append((self._last_set(role), output))
+        self.kept = [(self._last_set(role), output)]
         return seconds
 
     def _run(self, role: str, count: int) -> Any:
@@ -143,10 +146,12 @@ class WallTimer(Timer):
 
     method = "wall"
 
-    def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
+    def sample(self, *, rounds: int, seed: int, keep_set: int, keep: Sequence[float]) -> dict[str, list[float]]:
         order = random.Random(seed)
-        wanted = dict(keep)
         samples: dict[str, list[float]] = {role: [] for role in self.roles}
+        kept: dict[str, list[tuple[int, Any]]] = {role: [] for role in self.roles}  # of all, so that all cost the same
+        self.kept = kept["candidate"]
+        stops = {role: self._calls_to_keep(role, rounds, keep_set, keep) for role in self.roles}
         collecting = gc.isenabled()
         gc.collect()
         gc.disable()
@@ -154,19 +159,25 @@ class WallTimer(Timer):
             for number in range(rounds):
                 for role in order.sample(self.roles, len(self.roles)):
                     count = self.calls_per_sample[role]
-                    kept = 1 + int(wanted[number] * count) if role == "candidate" and number in wanted else 0
+                    stop = stops[role].get(number, 0)
                     begin = _clock()
-                    output = self._run(role, min(kept, count))
-                    last = self._last_set(role)
-                    self._run(role, count - min(kept, count))
+                    output = self._run(role, stop)
+                    self._run(role, count - stop)
                     samples[role].append((_clock() - begin) / count * 1e6)
-                    if kept:
-                        self.kept.append((last, output))
+                    if stop:
+                        kept[role].append((keep_set, output))
                     del output
         finally:
             if collecting:
                 gc.enable()
         return samples
+
+    def _calls_to_keep(self, role: str, rounds: int, keep_set: int, keep: Sequence[float]) -> dict[int, int]:
+        """For some rounds, the number of calls after which the output is kept."""
+        count, sets = self.calls_per_sample[role], len(self.calls[role])
+        places = range((keep_set - self._next[role]) % sets, rounds * count, sets)
+        chosen = [places[int(part * len(places))] for part in keep] if places else []
+        return {place // count: place % count + 1 for place in chosen}
 
 
 class EventTimer(Timer):
@@ -182,7 +193,7 @@ class EventTimer(Timer):
         self._run(role, count)
         return count
 
-    def sample(self, *, rounds: int, seed: int, keep: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
+    def sample(self, *, rounds: int, seed: int, keep_set: int, keep: Sequence[float]) -> dict[str, list[float]]:
         order = random.Random(seed)
         samples: dict[str, list[float]] = {role: [] for role in self.roles}
         for _round in range(rounds):
@@ -196,13 +207,11 @@ class EventTimer(Timer):
             _synchronize()
             for role, (begin, end, count) in spans.items():
                 samples[role].append(_elapsed_ms(begin, end) * 1e3 / count)
-        self._keep_outputs(keep)
+        self.kept = [(keep_set, self._output_of(keep_set))]
         return samples
 
-    def _keep_outputs(self, keep: Sequence[tuple[int, float]]) -> None:
-        for _round, fraction in keep:
-            chosen = int(fraction * len(self.calls["candidate"]))
-            self.kept.append((chosen, self.calls["candidate"][chosen]()))
+    def _output_of(self, chosen: int) -> Any:
+        return self.calls["candidate"][chosen]()
 
 
 class GraphTimer(EventTimer):
@@ -249,11 +258,8 @@ class GraphTimer(EventTimer):
         graph.replay()
         return count
 
-    def _keep_outputs(self, keep: Sequence[tuple[int, float]]) -> None:
-        outputs = self._graphs["candidate"][1]
-        for _round, fraction in keep:
-            chosen = int(fraction * len(outputs))
-            self.kept.append((chosen, outputs[chosen]))
+    def _output_of(self, chosen: int) -> Any:
+        return self._graphs["candidate"][1][chosen]
 
 
 def _elapsed_ms(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:

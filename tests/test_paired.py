@@ -14,7 +14,9 @@ from autokernel.hardware import Roofline, detect
 from autokernel.hardware.measure import MeasuredPeaks
 from autokernel.measurement import CaseTiming, Contestant, Measurement
 from autokernel.ops.spec import TimingCase
-from autokernel.paired import TimingSettings, _slowed, _sparsely_changed
+from autokernel.paired import TimingSettings, _slowed, _sparse_change
+from autokernel.runner.repeated import amend
+from autokernel.verifier.layouts import lay_out
 from tests.evaluating import settings
 from tests.planting import needs_compiler, right, wrapped
 
@@ -36,22 +38,25 @@ def case_of(**samples: tuple[float, ...]) -> CaseTiming:
     return CaseTiming(label="case", weight=1.0, method="wall", contestants=contestants, speedups={})
 
 
-def test_sparse_changes_come_from_the_new_values_and_are_few():
-    old, new = torch.zeros(256, 256), torch.ones(256, 256)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided"])
+def test_sparse_changes_come_from_the_new_values_and_are_few(layout):
+    (value,) = lay_out((torch.zeros(256, 128),), layout, (0,))
+    new = torch.arange(256 * 128.0).reshape(256, 128)
 
-    changed = _sparsely_changed(old, new, random.Random(1))
+    amend(value, *_sparse_change(new, random.Random(1)))
 
-    assert changed.shape == old.shape
-    assert 1 <= int(changed.sum()) <= 16 + 256 * 256 // 4096
-    assert old.sum() == 0, "the old tensor is left alone"
+    changed = value != 0
+    assert 1 <= int(changed.sum()) <= 16 + 256 * 128 // 4096
+    assert torch.equal(value[changed], new[changed])
 
 
-def test_sparse_changes_work_on_the_smallest_tensors():
-    for shape in [(1,), (3,), (1, 1)]:
-        assert torch.equal(
-            _sparsely_changed(torch.zeros(shape), torch.ones(shape), random.Random(0)) > 1, torch.zeros(shape) > 0
-        )
-    assert _sparsely_changed(torch.tensor(0.0), torch.tensor(1.0), random.Random(0)) == 1.0
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 1)])
+def test_sparse_changes_work_on_the_smallest_tensors(shape):
+    value = torch.zeros(shape)
+
+    amend(value, *_sparse_change(torch.ones(shape), random.Random(0)))
+
+    assert value.max() == 1.0
 
 
 def test_a_machine_on_which_all_contestants_grow_slower_is_noticed():

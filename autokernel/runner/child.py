@@ -5,8 +5,8 @@ itself, initialises the device and waits.  It holds the inputs of the call at ha
 would tell it the right answer.
 
 Requests: ``load``, ``baseline``, ``call``, ``recheck``, ``endure``, ``recall``, ``large``, ``inspect``,
-``inputs``, ``prepare``, ``time``, ``call_time``, ``spin``.  Each gets one answer.  Addresses of tensors in requests
-are offsets into the arena, in bytes.
+``inputs``, ``amend``, ``prepare``, ``time``, ``call_time``, ``spin``, ``kept``.  Each gets one answer.  Addresses
+of tensors in requests are offsets into the arena, in bytes.
 """
 
 from __future__ import annotations
@@ -441,11 +441,22 @@ class _Runner:
 
         fresh = [[self.tensor(one, copy=True)[0] for one in inputs] for inputs in request["sets"]]
         if request["rewrite"]:
-            for old, new in zip(self.sets[request["first"] :], fresh, strict=True):
+            for old, new in zip(self.sets, fresh, strict=True):
                 for target, source in zip(old, new, strict=True):
                     repeated.write(target, source)
         else:
             self.sets = fresh
+        self._synchronize()
+        return {}
+
+    def do_amend(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Change single elements of the input sets for timing; each input has its places and their new values."""
+        from autokernel.runner import repeated
+
+        for inputs, changes in zip(self.sets, request["sets"], strict=True):
+            for index, value in enumerate(inputs):
+                places, values = (self.tensor(one, copy=True)[0] for one in changes[2 * index : 2 * index + 2])
+                repeated.amend(value, places, values)
         self._synchronize()
         return {}
 
@@ -458,25 +469,24 @@ class _Runner:
         return {"method": self.timer.method, "notes": self.timer.notes, "calls": self.timer.calls_per_sample}
 
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take interleaved samples; also export the outputs of the calls that the judge picked."""
-        samples = self.timer.sample(rounds=request["rounds"], seed=request["seed"], keep=request["keep"])
-        return {"samples_us": samples, "outputs": self._kept_outputs(request["out"])}
+        """Take interleaved samples; keep the outputs of some calls until the judge asks for them."""
+        chosen = {"keep_set": request["keep_set"], "keep": request["keep"]}
+        return {"samples_us": self.timer.sample(rounds=request["rounds"], seed=request["seed"], **chosen)}
 
-    def _kept_outputs(self, places: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def do_kept(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Export the outputs that were kept, each with the number of its input set."""
         outputs: list[dict[str, Any]] = []
-        for (set_index, output), place in zip(self.timer.kept, places, strict=True):
+        for (set_index, output), place in zip(self.timer.kept, request["out"], strict=False):
             facts = {"set": set_index}
             if isinstance(output, self.torch.Tensor):
                 facts.update(self._export(output, place))
             outputs.append(facts)
-        self.timer.kept.clear()
-        return outputs
+        return {"outputs": outputs}
 
     def do_call_time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take interleaved samples of the time that a caller sees."""
         return {"samples_us": self.timer.call_samples(rounds=request["rounds"], seed=request["seed"])}
 
     def do_spin(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a contestant ``calls`` times and synchronize; the judge holds the watch.  Exports the last output."""
-        seconds = self.timer.spin(request["role"], request["calls"])
-        return {"seconds": seconds, "outputs": self._kept_outputs(request["out"])}
+        """Run a contestant ``calls`` times and synchronize; the judge holds the watch.  Keeps the last output."""
+        return {"seconds": self.timer.spin(request["role"], request["calls"])}

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["change", "endure", "recall", "write"]
+__all__ = ["amend", "change", "endure", "recall", "write"]
 
 _BLOCK = 256
 _WATCHED = 7  # every so many calls the output is watched
@@ -145,3 +145,17 @@ def change(values: Sequence[torch.Tensor], seed: int) -> None:
 def write(old: torch.Tensor, new: torch.Tensor) -> None:
     """Overwrite ``old`` as another kernel would, so that PyTorch's count of its versions does not tell."""
     old.data.copy_(new)
+
+
+def amend(old: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> None:
+    """Overwrite single elements, as `write` does.
+
+    Args:
+        old: Elements of its own memory each, in any layout.
+        places: ``[K]`` int64, numbers of elements in row-major order.
+        values: ``[K]``, what goes there.
+    """
+    if old.is_contiguous():
+        _view(old.data, -1)[places] = values
+    else:
+        old.data[torch.unravel_index(places, old.shape)] = values
