@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from autokernel import files, results
+from autokernel import agents, files, results
 from autokernel.agents.protocol import Agent
 from autokernel.campaign_plan import FILE, CampaignPlan, CampaignTarget, check_targets, speedup_in_model
 from autokernel.creation import create
@@ -122,6 +122,7 @@ class Campaign:
             RunUnwritable: The folder cannot be made.
         """
         check_targets(targets)
+        agents.check(agent)
         root = Path(root)
         folder = root / (name or _free_name(root))
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -18,6 +18,7 @@ from autokernel.commit_message import commit_message
 from autokernel.errors import DeviceUnavailable, InvalidKernel, UsageError
 from autokernel.events import EventLog
 from autokernel.experiment import Experiment
+from autokernel.hints import did_you_mean
 from autokernel.history import EXPERIMENTS, History, blob_id
 from autokernel.journal import Journal
 from autokernel.ops.spec import KernelSpec
@@ -111,7 +112,8 @@ def choose_backend(operation: str, backend: str, device: str, source: str | None
     """
     usable = ("cpp", "triton") if device == "cpu" else ("triton", "cuda")
     if backend != "auto" and backend not in starters.BACKENDS:
-        raise UsageError(f"unknown backend {backend!r}; use auto, {', '.join(starters.BACKENDS)}")
+        hint = did_you_mean(backend, starters.BACKENDS)
+        raise UsageError(f"unknown backend {backend!r}{hint}; use auto, {', '.join(starters.BACKENDS)}")
     if source is not None:
         stated = _constants(source).get("BACKEND", "triton")
         if backend not in ("auto", stated):
@@ -186,7 +188,8 @@ def _dtype(spec: KernelSpec, dtype: str | None, device: str) -> str:
     if dtype is None:
         return spec.usual_dtype(gpu=device != "cpu")
     if dtype not in spec.dtypes:
-        raise UsageError(f"{spec.name} is not defined for {dtype!r}; use {', '.join(spec.dtypes)}")
+        hint = did_you_mean(dtype, spec.dtypes)
+        raise UsageError(f"{spec.name} is not defined for {dtype!r}{hint}; use {', '.join(spec.dtypes)}")
     return dtype
 
 

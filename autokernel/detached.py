@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from autokernel import files
+from autokernel import agents, files
 from autokernel.errors import RunBusy
 from autokernel.events import Commands
 from autokernel.runfolder import RunFolder
@@ -33,12 +33,14 @@ def spawn(
 
     Raises:
         RunBusy: A process drives the run already.
+        UsageError: The run's agent lacks something, such as a key.
         RunUnwritable: The log cannot be written.
     """
     driver = files.driver_of(folder.paths.lock)
     if driver is not None:
         who = f"process {driver.get('pid', '?')} on {driver.get('host', '?')}"
         raise RunBusy(f"{folder.path} is being driven by {who}; close that session or stop it first")
+    agents.ready(folder.target.agent, folder.path)
     commands = Commands(folder.paths.commands)
     for command in commands.waiting()[0]:
         if command.kind == "stop":  # it was for a process that has ended

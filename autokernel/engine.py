@@ -72,6 +72,7 @@ class Engine:
         self._target = target
         self._folder = RunFolder(recorder.paths.root)
         self._agent = agent
+        self._ready: Agent | None = None
         self._judge = judge
         self._spec: KernelSpec | None = None
         self._sources: dict[str, str] = {}
@@ -92,6 +93,16 @@ class Engine:
         if self._judge is not None:
             self._judge.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def ready_agent(self) -> Agent:
+        """The agent; asked at the first call whether it can work at all, before anything is measured.
+
+        Raises:
+            UsageError: No agent is called so, or it lacks something.
+        """
+        if self._ready is None:
+            self._ready = agents.ready(self._agent, self._folder.path)
+        return self._ready
 
     async def advance(self) -> Experiment | None:
         """Bring the unfinished experiment, or a new one, to its decision (or to its wait).
@@ -137,9 +148,7 @@ class Engine:
         if edit is not None:
             return edit
         self._thread.submit(lambda: self._the_judge().prestart())
-        if isinstance(self._agent, str):
-            self._agent = agents.make(self._agent)
-        agent = self._agent
+        agent = self.ready_agent()
         for _ in range(_MOST_REPEATS):
             heard, begin = tuple(self._recorder.state.comments), time.monotonic()
             self._recorder.events.write("proposing", agent=agent.name)

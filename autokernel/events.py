@@ -20,6 +20,7 @@ from typing import Any
 
 from autokernel import files
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 
 __all__ = ["COMMANDS", "Command", "Commands", "EventLog", "EventReader"]
 
@@ -56,7 +57,8 @@ class Command:
 
     def __post_init__(self) -> None:
         if self.kind not in COMMANDS:
-            raise UsageError(f"unknown command {self.kind!r}; known: {', '.join(COMMANDS)}")
+            hint = did_you_mean(self.kind, COMMANDS)
+            raise UsageError(f"unknown command {self.kind!r}{hint}; known: {', '.join(COMMANDS)}")
         for name in COMMANDS[self.kind]:
             if self.data.get(name) is None:
                 raise UsageError(f"the command {self.kind!r} needs {name!r}")

@@ -185,13 +185,15 @@ class Session:
 
         Raises:
             Exhausted: The agent has nothing more to try.
-            UsageError: An experiment waits for a decision, or the run was stopped meanwhile.
+            UsageError: The agent lacks something, such as a key; an experiment waits for a decision; or the run was
+                stopped meanwhile.
             AutokernelError: The judging itself failed; the experiment is judged again by the next step.
         """
         async with self._turn:
             self._desk.work()
             if self.waiting is not None:
                 raise UsageError(_wait_for(self.waiting))
+            self._engine.ready_agent()
             experiment = await self._engine.advance()
         if experiment is None:
             raise UsageError("the run was stopped before the agent proposed anything")
@@ -208,11 +210,13 @@ class Session:
             minutes: Begin no experiment after so many.
 
         Raises:
+            UsageError: The agent lacks something, such as a key; nothing was measured.
             AutokernelError: The judging itself failed.
         """
         begin = time.monotonic()
         made: dict[int, Experiment] = {}
         self._desk.stop_asked = ""
+        self._engine.ready_agent()
         self._recorder.events.write("run", experiments=experiments, minutes=minutes)
         async with self._turn:
             end = await self._loop(made, begin, experiments, minutes)

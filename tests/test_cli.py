@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from autokernel import starters
-from tests.command_line import ROOT, autokernel
+from tests.command_line import ROOT, autokernel, environment
 
 WRONG = """
 import torch
@@ -37,9 +37,10 @@ sys.exit(status)
 """
 
 
-def run_blocked(forbidden, *arguments):
+def run_blocked(forbidden, *arguments, cwd=ROOT):
     program = BLOCKER.format(forbidden=forbidden, arguments=list(arguments))
-    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture
@@ -169,6 +170,48 @@ def test_wrong_use_is_one_message_on_stderr_and_exit_2(tmp_path, arguments, mess
     assert (done.returncode, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["new", "sofmax"], "'softmax'"),
+        (["new", "softmax", "--agent", "serch"], "'search'"),
+        (["new", "softmax", "--backend", "tritn"], "'triton'"),
+        (["new", "softmax", "--dtype", "flaot16"], "'float16'"),
+        (["new", "softmax", "--approval", "aprove"], "'approve'"),
+        (["verify", "kernel.py", "--stage", "smok"], "'smoke'"),
+        (["verify", "kernel.py", "--operation", "rmsnrom"], "'rmsnorm'"),
+        (["bench", "kernel.py", "--operation", "rmsnrom"], "'rmsnorm'"),
+        (["bench-suite", "--op", "sofmax"], "'softmax'"),
+        (["bench-suite", "--verify", "breif"], "'brief'"),
+        (["campaign", "new", "--target", "sofmax=0.2"], "'softmax'"),
+        (["campaign", "new", "--target", "softmax=0.2", "--agent", "serch"], "'search'"),
+        (["check-model", "net.py:net", "--kernel", "kernel.py", "--admit", "verifid"], "'verified'"),
+        (["plot", "--kind", "speedp"], "'speedup'"),
+        (["ne", "softmax"], "'new'"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_right_one_before_torch_is_loaded(tmp_path, arguments, hint):
+    (tmp_path / "kernel.py").write_text(WRONG)
+    done = run_blocked({"torch", "numpy", "triton", "plotly"}, *arguments, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"id you mean {hint}?" in " ".join(done.stderr.split())
+    assert done.stderr.endswith("False\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["kernel.py"]
+
+
+def test_a_model_without_a_key_is_refused_before_a_run_is_made(tmp_path, monkeypatch):
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    one = autokernel("new", "rmsnorm", "--agent", "openai:gpt-5", cwd=tmp_path)
+    several = autokernel("campaign", "new", "--target", "rmsnorm=0.2", "--agent", "openai:gpt-5", cwd=tmp_path)
+
+    assert (one.returncode, several.returncode) == (2, 2)
+    assert "no key in the environment variable OPENAI_API_KEY" in one.stderr
+    assert "no key in the environment variable OPENAI_API_KEY" in several.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_with_json_wrong_use_leaves_stdout_empty(tmp_path):

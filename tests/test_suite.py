@@ -221,7 +221,7 @@ def test_bench_suite_lists_configurations_without_timing():
         (["--config", "M=8,Q=9"], "fit none of the operations"),
         (["--verify", "never"], "is none of brief, full, values"),
         (["--kernel", "/no/such/kernel.py"], "does not exist"),
-        (["--op", "softmax", "--dtype", "float64"], "unknown dtype 'float64'"),
+        (["--op", "softmax", "--dtype", "float64"], "'float64' is none of float16, bfloat16, float32"),
     ],
 )
 def test_bench_suite_says_what_is_wrong_with_its_arguments(arguments, message):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +22,8 @@ from autokernel.agents.budget import Budget, Usage
 from autokernel.agents.faults import Fault, fault_of, refused_option
 from autokernel.agents.live import LiveFile
 from autokernel.agents.prompt import estimate
-from autokernel.agents.settings import ModelSettings
-from autokernel.errors import AgentUnavailable, UsageError
+from autokernel.agents.settings import ModelSettings, key_of
+from autokernel.errors import AgentUnavailable
 
 __all__ = ["Chat", "Reply"]
 
@@ -88,7 +87,7 @@ class Chat:
         """
         prompt_tokens = sum(estimate(message["content"]) + 8 for message in messages)
         waits: list[dict[str, Any]] = []
-        key, end = self._key(), None
+        key, end = key_of(self._settings), None
         while True:
             most = allowed(prompt_tokens)
             reply = await self._attempt(messages, prompt_tokens, most, key)
@@ -170,16 +169,6 @@ class Chat:
         self._refused.add(option)
         if other and other not in self._refused:
             self._limit = other
-
-    def _key(self) -> str:
-        variable = self._settings.key_variable
-        key = os.environ.get(variable, "").strip()
-        if not key and self._settings.base_url is None and not os.environ.get("OPENAI_BASE_URL"):
-            raise UsageError(
-                f"no key in the environment variable {variable}, and no --base-url; set the variable, or name a server "
-                "that needs none, such as --base-url http://localhost:8080/v1"
-            )
-        return key
 
     def _wait(self, fault: Fault, failures: int) -> float:
         """Seconds to wait: what the server asks for, and no less than the back-off."""

@@ -27,7 +27,7 @@ from autokernel.agents.budget import Budget
 from autokernel.agents.chat import Chat, Reply
 from autokernel.agents.edits import Candidate, UnusableAnswer, applied, objection, parse
 from autokernel.agents.protocol import Context, Exhausted, Proposal
-from autokernel.agents.settings import ModelSettings
+from autokernel.agents.settings import ModelSettings, key_of
 from autokernel.agents.subject import subject_of
 from autokernel.errors import UsageError
 from autokernel.history import blob_id
@@ -159,8 +159,7 @@ class OpenAIAgent:
     async def _run(self, context: Context) -> _Run:
         """The run's settings, budget and facts; read when it is first seen."""
         if context.folder not in self._runs:
-            found = agent_toml.load(context.folder)
-            settings = (found or ModelSettings()).replaced(self._given)
+            found, settings = self._settings(context.folder)
             if found is None:
                 agent_toml.save(context.folder, settings)
             subject = await asyncio.to_thread(subject_of, context.target)
@@ -168,6 +167,19 @@ class OpenAIAgent:
             chat = Chat(self._model, settings, budget, _folder(context.folder) / "live.txt")
             self._runs[context.folder] = _Run(settings, budget, chat, Briefing(subject, settings))
         return self._runs[context.folder]
+
+    def check_ready(self, folder: Path) -> None:
+        """Make sure that the model can be asked: agent.toml is right, and the key is there if one is needed.
+
+        Raises:
+            UsageError: It is not.
+        """
+        key_of(self._settings(folder)[1])
+
+    def _settings(self, folder: Path) -> tuple[ModelSettings | None, ModelSettings]:
+        """What agent.toml says, None if there is none, and how the model is asked."""
+        found = agent_toml.load(folder)
+        return found, (found or ModelSettings()).replaced(self._given)
 
 
 def _read(reply: Reply, context: Context, settings: ModelSettings) -> tuple[list[tuple[Candidate, str]], str]:

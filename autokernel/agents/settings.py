@@ -7,6 +7,7 @@ stays in the environment, in the variable that ``key_variable`` names.
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from autokernel import files
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.target import toml_value
 
 if sys.version_info >= (3, 11):
@@ -22,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["FILE", "ModelSettings", "load", "save"]
+__all__ = ["FILE", "ModelSettings", "key_of", "load", "save"]
 
 FILE = "agent.toml"
 _COMMENT = (
@@ -98,7 +100,9 @@ class ModelSettings:
         known = [field.name for field in dataclasses.fields(self)]
         for name in values:
             if name not in known:
-                raise UsageError(f"unknown agent setting {name!r}; known: {', '.join(known)}")
+                raise UsageError(
+                    f"unknown agent setting {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+                )
         return dataclasses.replace(self, **values)
 
     def to_toml(self) -> str:
@@ -108,6 +112,22 @@ class ModelSettings:
             value = getattr(self, field.name)
             lines.append(f"# {field.name} = " if value is None else f"{field.name} = {toml_value(value)}")
         return _COMMENT + "\n".join(lines) + "\n"
+
+
+def key_of(settings: ModelSettings) -> str:
+    """The key, from the environment; "" where there is none and the server may need none.
+
+    Raises:
+        UsageError: There is none, and without a server's address OpenAI is asked, which needs one.
+    """
+    variable = settings.key_variable
+    key = os.environ.get(variable, "").strip()
+    if not key and settings.base_url is None and not os.environ.get("OPENAI_BASE_URL"):
+        raise UsageError(
+            f"no key in the environment variable {variable}, and no --base-url; set the variable, or name a server "
+            "that needs none, such as --base-url http://localhost:8080/v1"
+        )
+    return key
 
 
 def load(folder: Path) -> ModelSettings | None:

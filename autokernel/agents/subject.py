@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Subject", "subject_of"]
 
-_ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
@@ -96,8 +94,10 @@ def _roofline(device: Device) -> Roofline | None:
 
 def _cost(spec: KernelSpec, shape: Any, dtype: str) -> tuple[float | None, float | None]:
     """FLOP and bytes of a call, each None where the spec does not say."""
+    from autokernel.ops.spec import dtype_named
+
     flops = None if spec.flops is None else float(spec.flops(shape))
-    moved = None if spec.bytes_moved is None else float(spec.bytes_moved(shape, _ITEM_BYTES[dtype]))
+    moved = None if spec.bytes_moved is None else float(spec.bytes_moved(shape, dtype_named(dtype).itemsize))
     return flops, moved
 
 

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 
 from autokernel.errors import BackendUnavailable, InvalidKernel
+from autokernel.hints import did_you_mean
 
 __all__ = ["NAMES", "available", "of"]
 
@@ -56,7 +57,7 @@ def available(name: str) -> tuple[bool, str]:
             return False, "the package triton is not installed; pip install triton"
         return True, "triton is installed (on a machine without a GPU its interpreter runs the kernels)"
     if name not in ("cpp", "cuda"):
-        return False, f"no backend is called {name!r}; known: {', '.join(NAMES)}"
+        return False, f"no backend is called {name!r}{did_you_mean(name, NAMES)}; known: {', '.join(NAMES)}"
     try:
         module = importlib.import_module(f"autokernel.backends.{name}")
         return True, str(module.describe())

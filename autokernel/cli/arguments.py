@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
+from autokernel import backends, ops
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.verdict import Stage
 
 __all__ = [
+    "DTYPES",
+    "AgentOption",
+    "ApprovalOption",
+    "BackendOption",
     "DeviceOption",
     "DtypeOption",
     "JsonOption",
@@ -23,13 +29,15 @@ __all__ = [
     "SpecOption",
     "device_option",
     "kernel_type",
+    "one_of",
     "parse_shapes",
     "parse_stages",
     "read_kernel",
     "reference_of",
 ]
 
-_DTYPES = ("float16", "bfloat16", "float32")
+DTYPES = ("float16", "bfloat16", "float32")
+_Given = TypeVar("_Given", str | None, list[str] | None)
 _MAX_KERNEL_BYTES = 4 << 20
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SHAPE_ITEM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([1-9]\d*)\s*")
@@ -44,13 +52,42 @@ def device_option(value: str) -> str:
 
 
 def _dtype_option(value: str | None) -> str | None:
-    if value is not None and value not in _DTYPES:
-        raise typer.BadParameter(f"{value!r} is no dtype; use {', '.join(_DTYPES)}")
+    if value is not None and value not in DTYPES:
+        raise typer.BadParameter(f"{value!r} is no dtype{did_you_mean(value, DTYPES)}; use {', '.join(DTYPES)}")
+    return value
+
+
+def one_of(*values: str) -> Callable[[_Given], _Given]:
+    """A check for an option that takes one of ``values``, or that is repeatable and takes several."""
+
+    def check(given: _Given) -> _Given:
+        for one in [given] if isinstance(given, str) else given or ():
+            if one not in values:
+                raise typer.BadParameter(f"{one!r} is none of {', '.join(values)}{did_you_mean(one, values)}")
+        return given
+
+    return check
+
+
+def agent_option(value: str) -> str:
+    """Check the name in ``--agent``; whether a recorded run or a key is there is found out later."""
+    from autokernel import agents
+
+    agents.check(value)
     return value
 
 
 DeviceOption = Annotated[str, typer.Option(callback=device_option, help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str | None, typer.Option(callback=_dtype_option, help="float16, bfloat16 or float32.")]
+BackendOption = Annotated[
+    str, typer.Option(callback=one_of("auto", *backends.NAMES), help="auto, triton, cuda or cpp.")
+]
+AgentOption = Annotated[
+    str, typer.Option(callback=agent_option, help="auto, search, human, replay:RUN or openai:MODEL.")
+]
+ApprovalOption = Annotated[
+    str, typer.Option(callback=one_of("auto", "approve"), help="auto: keep by policy; approve: a person decides.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 OperationOption = Annotated[str | None, typer.Option(help="Operation; default: KERNEL_TYPE in the file.")]
 RootOption = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
@@ -93,7 +130,7 @@ def parse_stages(names: Sequence[str] | None) -> list[Stage] | None:
     known = {stage.value: stage for stage in Stage}
     for name in names:
         if name not in known:
-            raise UsageError(f"unknown verification stage {name!r}; use {', '.join(known)}")
+            raise UsageError(f"unknown verification stage {name!r}{did_you_mean(name, known)}; use {', '.join(known)}")
     return [stage for name, stage in known.items() if name in names]
 
 
@@ -143,6 +180,7 @@ def reference_of(operation: str | None, spec: Path | None, source: str | None = 
 
     Raises:
         UsageError: Nothing names an operation.
+        UnknownOperation: What is named is neither a shipped operation nor a file.
     """
     if spec is not None:
         where = spec.resolve()
@@ -150,6 +188,7 @@ def reference_of(operation: str | None, spec: Path | None, source: str | None = 
             raise UsageError(f"the spec file {str(spec)!r} is no Python file; give one that ends in .py")
         return f"{where}:{operation}" if operation else str(where)
     if operation:
+        ops.check(operation)
         return operation
     stated = None if source is None else kernel_type(source)
     if stated is None:
@@ -157,4 +196,5 @@ def reference_of(operation: str | None, spec: Path | None, source: str | None = 
             f"{str(path)!r} states no KERNEL_TYPE, so what it should compute is unknown; "
             'add a line such as KERNEL_TYPE = "rmsnorm", or pass --operation or --spec'
         )
+    ops.check(stated)
     return stated

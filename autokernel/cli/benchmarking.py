@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autokernel.cli.arguments import DeviceOption, ShapeOption, kernel_type, parse_shapes, read_kernel
+from autokernel import backends, ops
+from autokernel.cli.arguments import DTYPES, DeviceOption, ShapeOption, kernel_type, one_of, parse_shapes, read_kernel
 from autokernel.cli.console import console, say, text
 from autokernel.errors import UsageError
 from autokernel.plaintext import one_line
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _SHOWN = ("pytorch", "composed", "narrow", "compile", "liger", "quack", "cuda")
-_VERIFICATIONS = ("brief", "full", "values")
 
 
 def register(app: typer.Typer) -> None:
@@ -34,14 +34,22 @@ def register(app: typer.Typer) -> None:
 def bench_suite(
     op: Annotated[list[str] | None, typer.Option(help="Only this operation; repeatable.")] = None,
     config: ShapeOption = None,
-    dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype; repeatable.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(callback=one_of(*DTYPES), help="Only this dtype; repeatable.")
+    ] = None,
     device: DeviceOption = "auto",
-    backend: Annotated[str | None, typer.Option(help="Only our kernels of this backend.")] = None,
+    backend: Annotated[
+        str | None, typer.Option(callback=one_of(*backends.NAMES), help="Only our kernels of this backend.")
+    ] = None,
     kernel: Annotated[list[Path] | None, typer.Option(help="Time this kernel file as ours; repeatable.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Longest sampling of a configuration.")] = 0.5,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="Begin no configuration after so long.")] = None,
     verify: Annotated[
-        str, typer.Option(help="brief, full (five stages), or values (of each configuration).")
+        str,
+        typer.Option(
+            callback=one_of("brief", "full", "values"),
+            help="brief, full (five stages), or values (of each configuration).",
+        ),
     ] = "brief",
     no_verify: Annotated[bool, typer.Option("--no-verify", help="The same as --verify values.")] = False,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Leave torch.compile out.")] = False,
@@ -59,10 +67,11 @@ def bench_suite(
 
     Exit 1 if one of our kernels was rejected; a configuration that cannot be timed says so, and the rest go on.
     """
+    for name in op or ():
+        ops.check(name)
+
     from autokernel.suite import SuiteSettings
 
-    if verify not in _VERIFICATIONS:
-        raise UsageError(f"--verify {verify!r} is none of {', '.join(_VERIFICATIONS)}")
     texts = _kernels(kernel or [])
     settings = SuiteSettings(
         seconds=seconds, verify="values" if no_verify else verify, compiled=not no_compile, compile_mode=compile_mode,
@@ -97,11 +106,8 @@ def _kernels(files: list[Path]) -> dict[str, str]:
 
 
 def _chosen(gpu: bool, operations: list[str], dtypes: list[str], config: list[str] | None) -> list[Configuration]:
-    from autokernel.ops.spec import dtype_named
     from autokernel.suite import select
 
-    for name in dtypes:
-        dtype_named(name)
     chosen = select(gpu=gpu, operations=operations, dtypes=dtypes, shapes=parse_shapes(config) or ())
     if not chosen:
         raise UsageError(f"no configuration is left: {', '.join(operations)} in {', '.join(dtypes) or 'any dtype'}")

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autokernel.cli.arguments import DeviceOption, JsonOption
+from autokernel import ops
+from autokernel.cli.arguments import (
+    AgentOption,
+    ApprovalOption,
+    BackendOption,
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+)
 from autokernel.cli.console import complain, console, emit_json, say, text
+from autokernel.cli.modeling import model_settings
 from autokernel.cli.tables import experiment_line
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -48,22 +58,25 @@ def new(
     model: Annotated[str, typer.Option(help="What the shares were measured on.")] = "",
     name: Annotated[str | None, typer.Option(help="Name of the campaign; campaign-1, -2, ... when not given.")] = None,
     device: DeviceOption = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float16, bfloat16 or float32.")] = None,
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    agent: Annotated[str, typer.Option(help="Who proposes; as for `autokernel new`.")] = "auto",
-    approval: Annotated[str, typer.Option(help="auto: keep by policy; approve: a person decides.")] = "auto",
+    dtype: DtypeOption = None,
+    backend: BackendOption = "auto",
+    agent: AgentOption = "auto",
+    approval: ApprovalOption = "auto",
     root: RootOption = ROOT,
     as_json: JsonOption = False,
 ) -> None:
     """Create a campaign with a run for each target."""
-    from autokernel.campaign import Campaign
-
     if bool(target) == (profile is not None):
         raise UsageError("say what to optimise: either --target OPERATION=SHARE, once or more, or --profile FILE")
     if profile is None:
         targets = [_target(word, dtype, backend) for word in target or ()]
     else:
         model, targets = _profiled(profile, most, dtype, backend, model)
+
+    model_settings(agent, None, None)
+
+    from autokernel.campaign import Campaign
+
     campaign = Campaign.create(
         targets, model=model, root=root, name=name, device=device, agent=agent, approval=approval
     )
@@ -139,6 +152,7 @@ def _target(word: str, dtype: str | None, backend: str) -> CampaignTarget:
         raise UsageError(
             f"cannot read the target {word!r}; write it as OPERATION=SHARE, such as softmax=0.21"
         ) from None
+    ops.check(operation)
     return CampaignTarget(operation=operation, share=fraction, dtype=dtype, backend=backend)
 
 
@@ -170,7 +184,9 @@ def _find(name: str, root: Path) -> Campaign:
             return Campaign(path)
     known = sorted(plan.parent.name for plan in root.glob(f"*/{FILE}") if not plan.parent.name.startswith("."))
     there = f" (there are: {', '.join(known)})" if known else ""
-    raise UsageError(f"no campaign {name!r}, neither as a folder nor under {str(root)!r}{there}")
+    raise UsageError(
+        f"no campaign {name!r}{did_you_mean(name, known)}, neither as a folder nor under {str(root)!r}{there}"
+    )
 
 
 async def _drive(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autokernel.cli.arguments import DeviceOption, DtypeOption, JsonOption, RootOption
+from autokernel.cli.arguments import DeviceOption, DtypeOption, JsonOption, RootOption, one_of
 from autokernel.cli.console import emit_json, say
 from autokernel.cli.locating import ROOT, TARGET
 from autokernel.errors import UsageError
@@ -27,7 +27,11 @@ InputOption = Annotated[
     list[str] | None, typer.Option(help="Sizes and dtype, such as 4x128:int64 or NAME=4x128:int64; repeatable.")
 ]
 AdmitOption = Annotated[
-    str, typer.Option(help="Which calls kernels may take: verified sizes, also checked ones, or a range.")
+    str,
+    typer.Option(
+        callback=one_of("verified", "checked", "range"),
+        help="Which calls kernels may take: verified sizes, also checked ones, or a range.",
+    ),
 ]
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Verify kernels that have no accepted verdict now.")]
 UnverifiedOption = Annotated[bool, typer.Option("--unverified", help="Load kernels without a verdict.")]

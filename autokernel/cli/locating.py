@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 
 if TYPE_CHECKING:
     from autokernel.runfolder import RunFolder
@@ -34,7 +35,8 @@ def find_run(run: str | None, root: Path, *, acts: bool) -> Path:
         for path in (Path(run), root / run):
             if (path / TARGET).is_file():
                 return path
-        raise UsageError(f"no run {run!r}, neither as a folder nor under {str(root)!r}{_known(root)}")
+        hint = did_you_mean(run, [path.name for path in _runs(root)])
+        raise UsageError(f"no run {run!r}{hint}, neither as a folder nor under {str(root)!r}{_known(root)}")
     runs = _runs(root)
     if not runs:
         raise UsageError(f"there is no run under {str(root)!r}; create one with: autokernel new rmsnorm")

@@ -33,13 +33,13 @@ def model_settings(agent: str, base_url: str | None, texts: Sequence[str] | None
         texts: As given to ``--agent-setting``: ``candidates=3``, ``max_cost=2.5``.
 
     Raises:
-        UsageError: The agent is no language model, or a setting is unknown or wrong.
+        UsageError: The agent is no language model, a setting is unknown or wrong, or the key that it needs is missing.
     """
     if not agent.startswith("openai:"):
         if base_url is not None or texts:
             raise UsageError(f"--base-url and --agent-setting are for --agent openai:MODEL, not for {agent!r}")
         return None
-    from autokernel.agents.settings import ModelSettings
+    from autokernel.agents.settings import ModelSettings, key_of
 
     values: dict[str, Any] = {} if base_url is None else {"base_url": base_url}
     for text in texts or ():
@@ -47,7 +47,9 @@ def model_settings(agent: str, base_url: str | None, texts: Sequence[str] | None
         if not mark:
             raise UsageError(f"cannot read the agent setting {text!r}; write NAME=VALUE, such as candidates=3")
         values[name.strip()] = _value(value.strip())
-    return ModelSettings().replaced(values)
+    settings = ModelSettings().replaced(values)
+    key_of(settings)  # a missing key is said now, and not after the first measurement
+    return settings
 
 
 def _value(text: str) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autokernel.cli.arguments import RootOption
+from autokernel.cli.arguments import RootOption, one_of
 from autokernel.cli.console import complain, say
 from autokernel.cli.locating import ROOT, find_run
 from autokernel.errors import UsageError
@@ -46,7 +46,9 @@ def register(app: typer.Typer) -> None:
 
 def plot(
     runs: RunsArgument = None,
-    kind: Annotated[str, typer.Option(help="progress, speedup, roofline, amdahl or ablation.")] = "progress",
+    kind: Annotated[
+        str, typer.Option(callback=one_of(*_KINDS), help="progress, speedup, roofline, amdahl or ablation.")
+    ] = "progress",
     output: OutputOption = None,
     table: Annotated[Path | None, typer.Option(help="Write the table behind it, as .tex, .md or .csv.")] = None,
     columns: Annotated[int | None, typer.Option(help="For print: 1 (3.5 in) or 2 (7.16 in) columns wide.")] = None,
@@ -60,8 +62,6 @@ def plot(
     root: RootOption = ROOT,
 ) -> None:
     """Draw runs, for the screen or for a paper."""
-    if kind not in _KINDS:
-        raise UsageError(f"unknown kind of figure {kind!r}; use {', '.join(_KINDS)}")
     if kind == "amdahl":
         figure, data = _amdahl(runs or [], profile, speedup or [], title, columns)
     else:

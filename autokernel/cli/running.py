@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autokernel.cli.arguments import (
+    AgentOption,
+    ApprovalOption,
+    BackendOption,
     DeviceOption,
     DtypeOption,
     JsonOption,
     RootOption,
     ShapeOption,
     SpecOption,
+    one_of,
     parse_shapes,
     read_kernel,
     reference_of,
@@ -38,30 +41,17 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _one_of(*values: str) -> Callable[[str | None], str | None]:
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in values:
-            raise typer.BadParameter(f"{value!r} is none of {', '.join(values)}")
-        return value
-
-    return check
-
-
 def new(
     operation: Annotated[str | None, typer.Argument(metavar="OPERATION", show_default=False)] = None,
     spec: SpecOption = None,
-    backend: Annotated[
-        str, typer.Option(callback=_one_of("auto", "triton", "cuda", "cpp"), help="auto, triton, cuda or cpp.")
-    ] = "auto",
+    backend: BackendOption = "auto",
     device: DeviceOption = "auto",
     dtype: DtypeOption = None,
     shape: ShapeOption = None,
     root: RootOption = ROOT,
     name: Annotated[str | None, typer.Option(help="Name of the run; OPERATION-1, -2, ... when not given.")] = None,
-    approval: Annotated[
-        str, typer.Option(callback=_one_of("auto", "approve"), help="auto: keep by policy; approve: a person decides.")
-    ] = "auto",
-    agent: Annotated[str, typer.Option(help="auto, search, human, replay:RUN or openai:MODEL.")] = "auto",
+    approval: ApprovalOption = "auto",
+    agent: AgentOption = "auto",
     base_url: BaseUrlOption = None,
     agent_setting: SettingOption = None,
     start: Annotated[
@@ -106,7 +96,7 @@ def run(
     minutes: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many minutes.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Drive the run in the background and return.")] = False,
     approval: Annotated[
-        str | None, typer.Option(callback=_one_of("auto", "approve"), help="Change who decides.")
+        str | None, typer.Option(callback=one_of("auto", "approve"), help="Change who decides.")
     ] = None,
     root: RootOption = ROOT,
     as_json: JsonOption = False,

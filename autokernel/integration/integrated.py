@@ -11,6 +11,7 @@ from torch import nn
 
 from autokernel import ops
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.integration.evidence import RULES
 from autokernel.integration.kernels import Kernel, find_kernels
 from autokernel.integration.patching import Patch, is_patched
@@ -87,7 +88,7 @@ def _refuse(model: Any, admit: str) -> None:
     if not isinstance(model, nn.Module):
         raise UsageError(f"the model is a {type(model).__name__}; give a torch.nn.Module")
     if admit not in RULES:
-        raise UsageError(f"admit is {admit!r}; use {', '.join(map(repr, RULES))}")
+        raise UsageError(f"admit is {admit!r}{did_you_mean(admit, RULES)}; use {', '.join(map(repr, RULES))}")
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError("the model is a TorchScript module, whose code is fixed; give the module it was made from")
     if type(model).__name__ == "OptimizedModule" and hasattr(model, "_orig_mod"):

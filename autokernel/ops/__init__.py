@@ -1,6 +1,7 @@
 """The operations: nine that ship, one file each, and those of a user's own file.
 
-Adding one is adding ``ops/<name>.py`` with a ``SPEC``; nothing else lists it.
+Adding one is adding ``ops/<name>.py`` with a ``SPEC``; nothing else lists it.  Which names there are is
+known without torch, so that a wrong one is refused at once.
 """
 
 from __future__ import annotations
@@ -11,13 +12,27 @@ import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from autokernel.errors import InvalidSpec, UnknownOperation
-from autokernel.ops.spec import Case, KernelSpec, Magnitude, TimingCase
+from autokernel.hints import did_you_mean
 
-__all__ = ["Case", "KernelSpec", "Magnitude", "TimingCase", "get", "load_file", "names", "resolve"]
+if TYPE_CHECKING:
+    from autokernel.ops.spec import Case as Case
+    from autokernel.ops.spec import KernelSpec as KernelSpec
+    from autokernel.ops.spec import Magnitude as Magnitude
+    from autokernel.ops.spec import TimingCase as TimingCase
+
+__all__ = ["Case", "KernelSpec", "Magnitude", "TimingCase", "check", "get", "load_file", "names", "resolve"]
 
 _HELPERS = {"fills", "rowwise", "spec"}
+_OF_SPEC = {"Case", "KernelSpec", "Magnitude", "TimingCase"}  # `spec` imports torch, so it is imported when needed
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_SPEC:
+        return getattr(importlib.import_module("autokernel.ops.spec"), name)
+    raise AttributeError(f"module 'autokernel.ops' has no attribute {name!r}")
 
 
 def names() -> tuple[str, ...]:
@@ -31,11 +46,23 @@ def get(name: str) -> KernelSpec:
     Raises:
         UnknownOperation: There is none of that name; the message lists those that there are.
     """
-    if name not in names():
-        raise UnknownOperation(f"unknown operation {name!r}; known: {', '.join(names())}; or pass a file with --spec")
+    check(name)
     spec = importlib.import_module(f"autokernel.ops.{name}").SPEC
-    assert isinstance(spec, KernelSpec)
+    assert isinstance(spec, _kernel_spec())
     return spec
+
+
+def check(reference: str) -> None:
+    """Make sure, without importing torch, that ``reference`` (see `resolve`) is a file's or a shipped operation's.
+
+    Raises:
+        UnknownOperation: It is neither; the message lists the operations that there are.
+    """
+    if _file_of(reference) is None and reference not in names():
+        raise UnknownOperation(
+            f"unknown operation {reference!r}{did_you_mean(reference, names())}; known: {', '.join(names())}; "
+            "or pass a file with --spec"
+        )
 
 
 def load_file(path: str | Path, name: str | None = None) -> KernelSpec:
@@ -52,10 +79,14 @@ def load_file(path: str | Path, name: str | None = None) -> KernelSpec:
     if not file.is_file():
         raise InvalidSpec(f"no spec file at {file}; give the path of a Python file that defines a KernelSpec")
     module = _execute(file)
-    specs = {value.name: value for value in vars(module).values() if isinstance(value, KernelSpec)}
+    kind = _kernel_spec()
+    specs = {value.name: value for value in vars(module).values() if isinstance(value, kind)}
     if name is not None:
         if name not in specs:
-            raise InvalidSpec(f"{file} defines no KernelSpec named {name!r}; it defines: {', '.join(specs) or 'none'}")
+            raise InvalidSpec(
+                f"{file} defines no KernelSpec named {name!r}{did_you_mean(name, specs)}; "
+                f"it defines: {', '.join(specs) or 'none'}"
+            )
         return specs[name]
     if len(specs) != 1:
         raise InvalidSpec(
@@ -67,12 +98,22 @@ def load_file(path: str | Path, name: str | None = None) -> KernelSpec:
 
 def resolve(reference: str) -> KernelSpec:
     """Return the spec that ``reference`` names: ``rmsnorm``, ``my_op.py`` or ``my_op.py:name``."""
+    file = _file_of(reference)
+    return get(reference) if file is None else load_file(*file)
+
+
+def _file_of(reference: str) -> tuple[str, str | None] | None:
+    """The file of ``my_op.py`` or ``my_op.py:name``, and the name; None for a shipped operation's name."""
     path, _, name = reference.rpartition(":")
     if path.endswith(".py"):
-        return load_file(path, name)
-    if reference.endswith(".py"):
-        return load_file(reference)
-    return get(reference)
+        return path, name
+    return (reference, None) if reference.endswith(".py") else None
+
+
+def _kernel_spec() -> type[KernelSpec]:
+    from autokernel.ops.spec import KernelSpec
+
+    return KernelSpec
 
 
 def _execute(file: Path) -> ModuleType:

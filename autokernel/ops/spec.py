@@ -11,6 +11,7 @@ Units: bytes, FLOP.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from autokernel.errors import InvalidSpec
+from autokernel.hints import did_you_mean
 
 __all__ = ["DTYPES", "Case", "Fill", "KernelSpec", "Magnitude", "Shape", "TimingCase", "dtype_named"]
 
@@ -28,19 +30,20 @@ DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
     "float32": torch.float32,
+    "float8_e4m3fn": torch.float8_e4m3fn,
 }
 
 
 def dtype_named(name: str) -> torch.dtype:
-    """Return the torch dtype called ``name`` (``float16``, ``bfloat16`` or ``float32``).
+    """Return the torch dtype called ``name``, one of `DTYPES`.
 
     Raises:
-        InvalidSpec: The name is none of the three.
+        InvalidSpec: The name is none of them.
     """
     try:
         return DTYPES[name]
     except KeyError:
-        raise InvalidSpec(f"unknown dtype {name!r}; known: {', '.join(DTYPES)}") from None
+        raise InvalidSpec(f"unknown dtype {name!r}{did_you_mean(name, DTYPES)}; known: {', '.join(DTYPES)}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Case:
 
     Attributes:
         shape: Sizes by name, as the spec's ``make_inputs`` takes them.
-        dtype: ``float16``, ``bfloat16`` or ``float32``.
+        dtype: A name of `DTYPES`, handed to the spec's ``make_inputs``.
         fill: Name of the value pattern: ``normal`` or one of the spec's fills.
         layout: How the strided inputs, or one of them, lie in memory; see `autokernel.verifier.layouts`.
         options: Keyword arguments of ``kernel_fn``; empty means its defaults.
@@ -135,15 +138,16 @@ class KernelSpec:
         timing_shapes: Sizes that candidates are timed on; the first is the default.  The largest
             of ``shapes`` and ``large_shapes`` when empty.
         cpu_timing_shapes: The same for a CPU; ``timing_shapes`` when empty.
-        dtypes: The dtypes in which the operation is defined.
+        dtypes: The dtypes in which the operation is defined: each is one of ``make_inputs``, which may make
+            some inputs in another one (float32 scales, packed integers).
         options: Keyword arguments to try in the sweep; the first entry is the default.
         extensions: Further keyword arguments, each entry another form of the operation that a kernel may
             leave out.  A ``kernel_fn`` that takes them is tried on them in every stage, as on the default;
             one that does not is judged for the default alone, and serves no target that asks for them.
         fills: Adversarial value patterns by name.  Derived when None.
         strided_inputs: Indices of the inputs that callers may pass as strided views.
-        result_dtypes: Accepted dtypes of the result: names, or ``input`` for the first floating
-            input's dtype.
+        result_dtypes: Accepted dtypes of the result: names, ``input`` for the first floating input's
+            dtype, or the name of an option whose value names it (``out_dtype``).
         baseline: What PyTorch users run today, ``baseline(*inputs, **options)``; ``reference``
             when None.  Timed as "pytorch", and the source of the error that PyTorch itself makes.
         composed: A composition of elementary operators, timed as "composed" on request.
@@ -203,6 +207,17 @@ class KernelSpec:
         extensions = {name for options in self.extensions for name in options}
         required = {name for options in self.options for name in options} | extensions.intersection(needed)
         return sorted(required), sorted(extensions - required)
+
+    def defaults(self) -> dict[str, Any]:
+        """The keyword arguments with their defaults, as the reference's signature gives them."""
+        parameters = inspect.signature(self.reference).parameters.values()
+        return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+    def dtypes_of_result(self, inputs: Sequence[Tensor], options: Mapping[str, Any]) -> set[str]:
+        """The names of the dtypes that the result of a call may have; see ``result_dtypes``."""
+        floating = next(value.dtype for value in inputs if value.is_floating_point())
+        chosen = {**self.defaults(), **options, "input": str(floating).removeprefix("torch.")}
+        return {str(chosen.get(name, name)) for name in self.result_dtypes}
 
     def terms(self, shape: Shape) -> int:
         """How many terms are added up for one element of the result: `reduction_length`, or the largest size."""

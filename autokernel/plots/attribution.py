@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 
 from autokernel.errors import UsageError
 from autokernel.experiment import Experiment
+from autokernel.hints import did_you_mean
 from autokernel.measurement import Ratio
 from autokernel.plots.series import Series
 from autokernel.plots.table import Table
@@ -100,7 +101,7 @@ def steps(series: Series, by: str = "tier") -> list[Step]:
         UsageError: Another ``by``.
     """
     if by not in BY:
-        raise UsageError(f"cannot group experiments by {by!r}; use {', '.join(BY)}")
+        raise UsageError(f"cannot group experiments by {by!r}{did_you_mean(by, BY)}; use {', '.join(BY)}")
     found = []
     for one in series.experiments:
         if one.decision in ("keep", "revert"):

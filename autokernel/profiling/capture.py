@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from autokernel import ops
 from autokernel.errors import AutokernelError, UsageError
+from autokernel.hints import did_you_mean
 from autokernel.ops.spec import DTYPES
 from autokernel.profiling import specfile
 from autokernel.profiling.subject import Subject
@@ -79,7 +80,7 @@ def _module(subject: Subject, path: str) -> nn.Module:
     except AttributeError:
         paths = [name for name, _ in subject.module.named_modules() if name]
         shown = ", ".join(paths[:10]) + (", ..." if len(paths) > 10 else "")
-        raise UsageError(f"the model has no module {path!r}; it has: {shown}") from None
+        raise UsageError(f"the model has no module {path!r}{did_you_mean(path, paths)}; it has: {shown}") from None
 
 
 def _arguments(subject: Subject, module: nn.Module, path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

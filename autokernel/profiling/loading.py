@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from autokernel.errors import BackendUnavailable, UsageError
+from autokernel.hints import did_you_mean
 from autokernel.ops.spec import DTYPES
 
 __all__ = ["Loaded", "load", "make_inputs"]
@@ -74,7 +75,8 @@ def load(text: str, arguments: Mapping[str, Any] | None = None, *, folder: Path 
             known = [
                 key for key, value in vars(module).items() if callable(value) and value.__module__ == module.__name__
             ]
-            raise UsageError(f"{where} has no {name!r}; it defines: {', '.join(known) or 'nothing to call'}")
+            hint = did_you_mean(name, known)
+            raise UsageError(f"{where} has no {name!r}{hint}; it defines: {', '.join(known) or 'nothing to call'}")
     if isinstance(found, nn.Module):
         return Loaded(found, *_examples(module, found))
     if not callable(found):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.profiling.targets import Layout, Site, Target, Variant, layout_from, target_data, target_from
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ class ProfileReport:
         for target in self.targets:
             if target.name == name:
                 return target
+        hint = did_you_mean(name, [target.name for target in self.targets])
         known = ", ".join(target.name for target in self.targets[:12])
-        raise UsageError(f"the profile has no target {name!r}; it has: {known}")
+        raise UsageError(f"the profile has no target {name!r}{hint}; it has: {known}")
 
     def operation(self, kind: str) -> tuple[Target, ...]:
         """All targets of one operation, such as ``matmul``."""

@@ -476,6 +476,24 @@ async def test_without_a_key_or_a_server_it_says_what_to_set(tmp_path, monkeypat
         await OpenAIAgent("gpt-5").propose(context_of(tmp_path, kernel(1.0)))
 
 
+async def test_without_a_key_nothing_is_measured(tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    judge = ScriptedEvaluator()
+    options = {"device": "cpu", "root": tmp_path, "start": kernel(1.0), "agent": "openai:gpt-5"}
+    with Session.create("rmsnorm", **options, evaluator=judge) as session:
+        with pytest.raises(UsageError, match="OPENAI_API_KEY"):
+            await session.run(experiments=1)
+        with pytest.raises(UsageError, match="OPENAI_API_KEY"):
+            await session.step()
+        path = session.path
+    with pytest.raises(UsageError, match="OPENAI_API_KEY"):
+        Session.spawn_detached(path)
+
+    assert judge.judged == []
+    assert not session.folder.paths.log.exists()
+
+
 async def test_a_local_server_needs_no_key(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     proposal, _ = await proposed(tmp_path, [says(whole_file(kernel(1.5)))])

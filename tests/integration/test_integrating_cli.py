@@ -75,7 +75,7 @@ def test_json_is_json_and_a_kernel_without_a_place_exits_1(folder):
         (("net.py:broken", "--kernel", "kernel.py"), "is a int"),
         (("net.py", "--kernel", "kernel.py"), "write FILE.py:CLASS"),
         (("net.py:net", "--kernel", "kernel.py", "--input", "4x"), "cannot read the input '4x'"),
-        (("net.py:net", "--kernel", "kernel.py", "--admit", "all"), "admit is 'all'"),
+        (("net.py:net", "--kernel", "kernel.py", "--admit", "all"), "'all' is none of verified, checked, range"),
     ],
 )
 @needs_compiler

@@ -8,6 +8,7 @@ from typing import Any
 import traitlets
 
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.plaintext import clean, one_line
 from autokernel.scheduler import Standing, offer
 from autokernel_widgets.bars import BarPanel, bar
@@ -70,7 +71,9 @@ class CampaignOverview(BarPanel):
         assert isinstance(self._source, CampaignSource)
         known = self._source.campaign().runs
         if name not in known:
-            raise UsageError(f"the campaign has no target {name!r}; it has: {', '.join(known)}")
+            raise UsageError(
+                f"the campaign has no target {name!r}{did_you_mean(name, known)}; it has: {', '.join(known)}"
+            )
         self._by_person, self.chosen = True, name
         self.refresh()
 
