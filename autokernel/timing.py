@@ -115,17 +115,19 @@ class Timer:
                 samples[role].append((_clock() - begin) / count[role] * 1e6)
         return samples
 
-    def spin(self, role: str, calls: int) -> float:
+    def spin(self, role: str, calls: int, keep: int) -> float:
         """Run one contestant ``calls`` times, wait for the device, return the seconds; a judge watches too.
 
-        The output of the last call is kept in ``kept``: it shows what many calls have changed.
+        The outputs of the last ``keep`` calls are kept in ``kept``: they show what many calls have changed.
         """
         begin = _clock()
-        output = self._run(role, calls)
+        self._run(role, calls - keep)
+        self.kept = []
+        for _call in range(keep):
+            output = self._run(role, 1)
+            self.kept.append(((self._next[role] - 1) % len(self.calls[role]), output))
         self._wait()
-        seconds = _clock() - begin
-        self.kept = [(self._last_set(role), output)]
-        return seconds
+        return _clock() - begin
 
     def _run(self, role: str, count: int) -> Any:
         calls, start = self.calls[role], self._next[role]
@@ -135,10 +137,6 @@ class Timer:
             output = calls[index % size]()
         self._next[role] = (start + count) % size
         return output
-
-    def _last_set(self, role: str) -> int:
-        """The input set of the latest call that `_run` made."""
-        return (self._next[role] - 1) % len(self.calls[role])
 
 
 class WallTimer(Timer):

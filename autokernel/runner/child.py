@@ -488,5 +488,5 @@ class _Runner:
         return {"samples_us": self.timer.call_samples(rounds=request["rounds"], seed=request["seed"])}
 
     def do_spin(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run a contestant ``calls`` times and synchronize; the judge holds the watch.  Keeps the last output."""
-        return {"seconds": self.timer.spin(request["role"], request["calls"])}
+        """Run a contestant ``calls`` times and synchronize; the judge holds the watch.  Keeps the last outputs."""
+        return {"seconds": self.timer.spin(request["role"], request["calls"], request["keep"])}
