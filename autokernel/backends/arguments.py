@@ -3,7 +3,7 @@
 | kind | C++ parameter | passed |
 |---|---|---|
 | ``T*`` | ``const T*``, ``T*`` or ``void*`` | tensor; all ``T*`` of a call have one dtype |
-| ``float32*``, ``float16*``, ``bfloat16*``, ``int64*``, ``int32*`` | pointer to that type | tensor of that dtype |
+| ``float32*``, ``float16*``, ``bfloat16*``, ``int64*``, ``int32*``, ``uint8*`` | pointer to that type | such a tensor |
 | ``dtype`` | ``int`` | the ``torch.dtype`` of the ``T*``, as ``dispatch`` takes it (C++ only) |
 | ``int32``, ``int64`` | ``int``, ``int64_t`` | ``int`` or ``bool`` |
 | ``float32``, ``float64`` | ``float``, ``double`` | ``float`` or ``int`` |
@@ -30,6 +30,7 @@ POINTER_DTYPES: dict[str, torch.dtype | None] = {
     "float64*": torch.float64,
     "int64*": torch.int64,
     "int32*": torch.int32,
+    "uint8*": torch.uint8,
 }
 KINDS = (*POINTER_DTYPES, "dtype", "int32", "int64", "float32", "float64")
 

@@ -36,7 +36,7 @@ __all__ = [
     "reference_of",
 ]
 
-DTYPES = ("float16", "bfloat16", "float32")
+DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn")
 _Given = TypeVar("_Given", str | None, list[str] | None)
 _MAX_KERNEL_BYTES = 4 << 20
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -78,7 +78,9 @@ def agent_option(value: str) -> str:
 
 
 DeviceOption = Annotated[str, typer.Option(callback=device_option, help="auto, cpu, cuda or cuda:N.")]
-DtypeOption = Annotated[str | None, typer.Option(callback=_dtype_option, help="float16, bfloat16 or float32.")]
+DtypeOption = Annotated[
+    str | None, typer.Option(callback=_dtype_option, help="float16, bfloat16, float32 or float8_e4m3fn.")
+]
 BackendOption = Annotated[
     str, typer.Option(callback=one_of("auto", *backends.NAMES), help="auto, triton, cuda or cpp.")
 ]

@@ -34,10 +34,12 @@ __all__ = [
 
 
 def replaced(inputs: tuple[Tensor, ...], index: int, value: Tensor) -> tuple[Tensor, ...]:
-    """Return ``inputs`` with ``value``, cast to the old dtype and clamped to its range, at ``index``."""
-    old = inputs[index]
-    limit = torch.finfo(old.dtype).max
-    return (*inputs[:index], value.clamp(-limit, limit).to(old.dtype), *inputs[index + 1 :])
+    """Return ``inputs`` with ``value``, rounded to the old dtype and clamped to its range, at ``index``."""
+    dtype = inputs[index].dtype
+    if not dtype.is_floating_point:
+        value = value.round()
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return (*inputs[:index], value.clamp(limits.min, limits.max).to(dtype), *inputs[index + 1 :])
 
 
 def scaled(index: int, factor: float) -> Fill:

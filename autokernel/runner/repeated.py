@@ -33,6 +33,11 @@ def _bytes_of(output: torch.Tensor) -> torch.Tensor:
     return _view(_contiguous(output).reshape(-1), torch.uint8)
 
 
+def _bits_of(value: torch.Tensor) -> torch.Tensor:
+    """Elements of 8 bits as integers, because PyTorch computes with few of their floating-point dtypes."""
+    return _view(value, torch.uint8) if value.element_size() == 1 else value
+
+
 def endure(
     function: Callable[..., Any],
     sets: Sequence[Sequence[torch.Tensor]],
@@ -124,22 +129,24 @@ def recall(
 
 
 def change(values: Sequence[torch.Tensor], seed: int) -> None:
-    """Set one element in each block of up to 256 of a row to nearly another of its block, in floating-point tensors.
+    """Set one element in each block of up to 256 of a row to nearly another of its block.
 
     So a kernel that remembers parts of its input finds none of them again.  Like `write`, this is done without
-    PyTorch's knowledge.
+    PyTorch's knowledge.  Elements of 8 bits become just another of their block; booleans, and integers of more
+    bits, which may be indices, stay as they are.
     """
     generator = torch.Generator().manual_seed(seed)
     for value in values:
-        if not value.is_floating_point() or value.numel() < 2:
+        coarse = value.element_size() == 1 and value.dtype != torch.bool
+        if not (coarse or value.is_floating_point()) or value.numel() < 2:
             continue
-        flat = _view(value.data, -1)
+        flat = _view(_bits_of(value.data), -1)
         size = min(value.shape[-1], _BLOCK) if value.shape[-1] > 1 else min(value.numel(), _BLOCK)
         begins = torch.arange(value.numel() // size) * size
         to, source = (
             (begins + torch.randint(0, size, begins.shape, generator=generator)).to(value.device) for _ in range(2)
         )
-        flat[to] = flat[source] * 1.0009765625
+        flat[to] = flat[source] if coarse else flat[source] * 1.0009765625
 
 
 def write(old: torch.Tensor, new: torch.Tensor) -> None:
@@ -155,7 +162,8 @@ def amend(old: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> None
         places: ``[K]`` int64, numbers of elements in row-major order.
         values: ``[K]``, what goes there.
     """
+    old, values = _bits_of(old.data), _bits_of(values)
     if old.is_contiguous():
-        _view(old.data, -1)[places] = values
+        _view(old, -1)[places] = values
     else:
-        old.data[torch.unravel_index(places, old.shape)] = values
+        old[torch.unravel_index(places, old.shape)] = values

@@ -39,7 +39,7 @@ _SIZES: dict[str, tuple[Sequence[str], Sequence[Sequence[int]]]] = {
     "rmsnorm": (_ROWS, ((4096, 4096), (2048, 4096), (8192, 8192), (32768, 4096), (65536, 128))),
     "rotary_embedding": (_HEADS, ((1, 32, 4096, 128), (4, 32, 2048, 128), (8, 12, 1024, 64))),
     "softmax": (_ROWS, ((4096, 4096), (8192, 8192), (1024, 32768), (4096, 50257), (32768, 128))),
-}
+}  # of an operation that is not listed, its spec's timing shapes
 # A Linear's weight is [N, K], so the product has it transposed.
 _LAYOUTS: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {
     "matmul": {
@@ -47,8 +47,7 @@ _LAYOUTS: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {
         (8192, 50257, 768): ("contiguous", "transposed:1"),
     }
 }
-# float32 products would be compared in exact float32, which tensor cores do not do.
-_IN_FLOAT32 = ("cross_entropy", "layernorm", "reduce", "rmsnorm", "rotary_embedding", "softmax")
+_MOST_FLOP_PER_BYTE = 10  # of operations that memory bounds; products are far above
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +74,10 @@ def select(
 
     Args:
         gpu: Whether they are for a GPU; sizes for a CPU are small.
-        operations: Only these; all nine when empty.
+        operations: Only these; all that ship when empty.
         dtypes: Every size in each of these.  When empty, all sizes in bfloat16, and the first of each
-            operation in float16 and (where rows are the matter) float32; on a CPU, float32 alone.
+            operation in float16 and (where rows are the matter) float32; on a CPU, float32 alone.  An operation
+            that is not defined in them has all sizes in its own first dtype.
         shapes: Sizes to use instead; each operation takes those that have its names.
 
     Raises:
@@ -107,21 +107,31 @@ def _fits(operation: str, shape: Shape) -> bool:
 
 def _of_operation(name: str, gpu: bool, dtypes: Collection[str], shapes: Sequence[Shape]) -> list[Configuration]:
     own = [shape for shape in shapes if _fits(name, shape)] if shapes else _own_shapes(name, gpu)
-    usual = ["bfloat16"] if gpu else ["float32"]
+    defined = ops.get(name).dtypes
+    usual = "bfloat16" if gpu else "float32"
     found = []
-    for dtype in dtypes or usual:
-        if dtype in ops.get(name).dtypes:
+    for dtype in dtypes or [usual if usual in defined else defined[0]]:
+        if dtype in defined:
             found += [configuration(name, shape, dtype, layout) for shape in own for layout in _layouts(name, shape)]
     if gpu and not dtypes and own:
-        further = ["float16", *(["float32"] if name in _IN_FLOAT32 else [])]
-        found += [configuration(name, own[0], dtype) for dtype in further]
+        further = ["float16", *(["float32"] if _memory_bound(name, own[0]) else [])]
+        found += [configuration(name, own[0], dtype) for dtype in further if dtype in defined]
     return found
 
 
+def _memory_bound(name: str, shape: Shape) -> bool:
+    """Products are not: in float32 they would be compared in exact float32, which tensor cores do not do."""
+    spec = ops.get(name)
+    assert spec.flops is not None and spec.bytes_moved is not None
+    return spec.flops(shape) < _MOST_FLOP_PER_BYTE * spec.bytes_moved(shape, 4)
+
+
 def _own_shapes(name: str, gpu: bool) -> list[Shape]:
+    spec = ops.get(name)
     if not gpu:
-        spec = ops.get(name)
         return list(spec.cpu_timing_shapes or spec.timing_shapes)
+    if name not in _SIZES:
+        return list(spec.timing_shapes)
     names, sizes = _SIZES[name]
     return [dict(zip(names, one, strict=True)) for one in sizes]
 

@@ -30,13 +30,19 @@ from autokernel.ops.spec import Case, KernelSpec, Magnitude, dtype_named
 
 __all__ = ["Comparison", "Golden", "compare", "golden", "ulp"]
 
-OUT_ULPS = {torch.float16: 2.0, torch.bfloat16: 2.0, torch.float32: 8.0}
+OUT_ULPS = {torch.float16: 2.0, torch.bfloat16: 2.0, torch.float32: 8.0, torch.float8_e4m3fn: 2.0}
 ACCUMULATION = 3.0
 ROUNDING = 4.0
 BASELINE_ALLOWANCE = 4.0
 _FLOAT32_ROUNDOFF = 2.0**-24
 _FLOAT64_EXPONENT = 0x7FF << 52
-_SIGNIFICAND_BITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
+_SIGNIFICAND_BITS = {
+    torch.float8_e4m3fn: 4,
+    torch.bfloat16: 8,
+    torch.float16: 11,
+    torch.float32: 24,
+    torch.float64: 53,
+}
 
 
 def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -151,7 +157,7 @@ def compare(actual: Tensor, expected: Golden) -> Comparison:
     """Judge an output element by element.
 
     Args:
-        actual: The output, float16, bfloat16 or float32, of the same shape as ``expected.value``.
+        actual: The output, in a dtype of `OUT_ULPS`, of the same shape as ``expected.value``.
         expected: From `golden`, on the same device.
     """
     ratio, error, bound, spacing = _ratios(actual, expected)

@@ -219,7 +219,7 @@ class Trial:
             returned = answer.get("returned")
             return Call(None, f"kernel_fn returned {returned}, not a tensor", Status.FAIL, None, 0.0, answer)
         facts = answer["output"]
-        wrong = self._wrong_kind(facts, inputs)
+        wrong = self._wrong_kind(facts, inputs, case.options)
         output, raw = self.take(facts, place)
         if not wrong and output is None:
             wrong = (
@@ -287,9 +287,8 @@ class Trial:
             if any(bool((band != 0xFF).any()) for band in around):
                 self.add_finding("out_of_bounds_write", f"bytes just before or after input {index} were overwritten")
 
-    def _wrong_kind(self, facts: Mapping[str, Any], inputs: Sequence[Tensor]) -> str:
-        floating = next(value.dtype for value in inputs if value.is_floating_point())
-        names = {str(floating).removeprefix("torch.") if name == "input" else name for name in self.spec.result_dtypes}
+    def _wrong_kind(self, facts: Mapping[str, Any], inputs: Sequence[Tensor], options: Mapping[str, Any]) -> str:
+        names = self.spec.dtypes_of_result(inputs, options)
         if facts["dtype"] not in names:
             return f"the output has dtype {facts['dtype']}, expected {' or '.join(sorted(names))}"
         if facts["device"] != self.device.partition(":")[0]:

@@ -77,7 +77,7 @@ def test_a_cpp_starter_agrees_with_the_golden_values_in_every_case(name: str, va
 def test_a_tuned_cpp_starter_gives_the_same_bits_each_time(name: str) -> None:
     spec = ops.get(name)
     kernel_fn = load(tuned(starters.source(name, "cpp")))["kernel_fn"]
-    inputs = spec.make_inputs(spec.shapes[-1], torch.float32, torch.Generator().manual_seed(2))
+    inputs = spec.make_inputs(spec.shapes[-1], dtype_named(spec.dtypes[-1]), torch.Generator().manual_seed(2))
 
     first, second = kernel_fn(*inputs), kernel_fn(*inputs)
 
