@@ -288,14 +288,16 @@ class Campaign:
         best = best_of(experiments)
         right = best is not None and best.passed
         in_model = self._speedup_in_model(name, best.number) if best is not None and right else None
-        speedup = in_model or (best.speedup.value if best is not None and right and best.speedup else 1.0)
+        over_pytorch = best.speedup.value if best is not None and right and best.speedup else None
+        speedup = in_model or over_pytorch
         fraction = best.fraction_of_peak if best is not None and right else None
         return Standing(
             name=name,
             share=self.plan.shares[name],
-            speedup=speedup,
+            speedup=speedup or 1.0,
+            measured=speedup is not None,
             over="the model" if all(one.model_us for one in self.runs[name].target.timing) else "PyTorch",
-            ceiling=speedup / fraction if fraction else self.plan.ceilings.get(name),
+            ceiling=speedup / fraction if speedup and fraction else self.plan.ceilings.get(name),
             experiments=len(done),
             idle=sum(best is None or one.number > best.number for one in done),
             seconds=sum(one.seconds + one.think_seconds for one in experiments),

@@ -143,11 +143,11 @@ def read_start(start: str | Path, operation: str) -> str:
     if isinstance(start, Path) or "\n" not in start:
         where = str(start)
         try:
-            text = Path(start).read_text(encoding="utf-8")
+            text = Path(start).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidKernel(f"cannot read the starting kernel {where}: {error}") from None
     try:
-        stated = _constants(text).get("KERNEL_TYPE")
+        stated = _constants(text, where).get("KERNEL_TYPE")
     except (SyntaxError, ValueError) as error:
         raise InvalidKernel(f"{where} is no Python: {error}") from None
     if stated is not None and stated != operation:
@@ -175,10 +175,10 @@ def _absolute(operation: str) -> str:
     return str(Path(operation).resolve()) if operation.endswith(".py") else operation
 
 
-def _constants(source: str) -> dict[str, str]:
-    """The module-level assignments of plain text."""
+def _constants(source: str, where: str = "kernel.py") -> dict[str, str]:
+    """The module-level assignments of plain text; ``where`` is named if the source is no Python."""
     found: dict[str, str] = {}
-    for node in ast.parse(source).body:
+    for node in ast.parse(source, where).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             found |= {one.id: node.value.value for one in node.targets if isinstance(one, ast.Name)}
     return found

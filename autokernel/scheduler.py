@@ -67,6 +67,7 @@ class Standing:
         share: Its part of the model's time before the campaign, 0 to 1.
         speedup: Of its best kernel over what the model runs today; below 1 while that is not beaten,
             1 before anything was measured.
+        measured: Whether the speedup was measured; what was not is shown as such.
         over: What the speedup is over: ``the model``, as it was profiled, or ``PyTorch``'s operator.
         ceiling: The speedup at the roofline floor, or None if no floor is known.
         experiments: How many were made.
@@ -86,6 +87,7 @@ class Standing:
     tokens: int = 0
     finished: str = ""
     over: str = "PyTorch"
+    measured: bool = True
 
     @property
     def gained(self) -> float:

@@ -193,7 +193,7 @@ class Session:
             self._desk.work()
             if self.waiting is not None:
                 raise UsageError(_wait_for(self.waiting))
-            self._engine.ready_agent()
+            self._check_agent()
             experiment = await self._engine.advance()
         if experiment is None:
             raise UsageError("the run was stopped before the agent proposed anything")
@@ -216,7 +216,7 @@ class Session:
         begin = time.monotonic()
         made: dict[int, Experiment] = {}
         self._desk.stop_asked = ""
-        self._engine.ready_agent()
+        self._check_agent()
         self._recorder.events.write("run", experiments=experiments, minutes=minutes)
         async with self._turn:
             end = await self._loop(made, begin, experiments, minutes)
@@ -357,6 +357,11 @@ class Session:
             self._recorder.commands.send(Command(kind="edit", data=data))
         elif text is None or not self._engine.agent_edits_kernel:
             self._recorder.restore()
+
+    def _check_agent(self) -> None:
+        """Let what would keep the agent from proposing show before the baseline is measured, and not after."""
+        if self.best is None:
+            self._engine.ready_agent()
 
     def _decided(self, command: Command) -> Experiment:
         experiment = self._desk.do(command)

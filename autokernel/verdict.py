@@ -45,7 +45,7 @@ class CaseResult:
         status: pass, fail, skip (not tested), timeout or crash.
         reason: What a person needs to know about a state other than pass: which element, what was
             got, what was expected, the bound; or why it was not tested.
-        max_error: Largest absolute difference from the golden value.
+        max_error: Largest absolute difference from the golden value, wherever it is.
         bound: The bound at the element where the error is the largest part of its bound.
         error_over_bound: The largest ratio of error to bound; above 1 is a failure.
         max_ulp: Largest difference in ulp of the output's dtype.
@@ -64,6 +64,13 @@ class CaseResult:
     mismatched: int | None = None
     elements: int | None = None
     seconds: float = 0.0
+
+    @property
+    def error(self) -> float | None:
+        """The absolute difference at the element that ``bound`` and ``error_over_bound`` are of."""
+        if self.bound is None or self.error_over_bound is None:
+            return None
+        return self.error_over_bound * self.bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,7 @@ async def test_a_target_that_brings_nothing_is_left_and_comes_back(tmp_path):
 
     assert summary.turns.count("norm") >= 2
     assert summary.turns.count("softmax") >= 2
+    assert all(one.measured for one in campaign.standings)
     assert summary.model_speedup == 1.0
 
 

@@ -85,6 +85,10 @@ def test_verify_accepts_a_starter_with_a_table_of_its_cases(starter):
 
     assert done.returncode == 0, done.stderr
     assert "error/bound" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if " float" in line and "  pass  " in line]
+    assert len(rows) > 5
+    for *_case, error, bound, ratio, _ulp, _seconds in rows:  # of one element, with three digits each
+        assert float(error) / float(bound) == pytest.approx(float(ratio), rel=0.02)
     assert "stages not run: sweep, stability, determinism" in done.stdout.splitlines()[-1]
 
 
@@ -152,10 +156,11 @@ def test_escapes_and_markup_in_a_candidates_error_are_shown_as_text(tmp_path):
         (["new", "rmsnorm", "--approval", "never"], "none of auto, approve"),
         (["new", "rmsnorm", "--agent", "oracle"], "unknown agent 'oracle'"),
         (["new", "rmsnorm", "--from", "missing.py"], "'missing.py' does not exist"),
+        (["new", "rmsnorm", "--from", "broken.py"], "broken.py is no Python: invalid syntax (broken.py, line 2)"),
         (["run"], "there is no run under 'runs'"),
         (["run", "nothing"], "no run 'nothing'"),
         (["run", "--experiments", "0"], "--experiments"),
-        (["show", "a", "b", "c"], "give [RUN] N"),
+        (["show", "a", "b", "c"], "give [RUN] [N], got 3"),
         (["submit", "kernel.py"], "--hypothesis"),
         (["lab", "nowhere"], "is no folder"),
         (["frobnicate"], "No such command 'frobnicate'"),
@@ -164,6 +169,7 @@ def test_escapes_and_markup_in_a_candidates_error_are_shown_as_text(tmp_path):
 def test_wrong_use_is_one_message_on_stderr_and_exit_2(tmp_path, arguments, message):
     (tmp_path / "bytes.py").write_bytes(b"KERNEL_TYPE = '\xff'")
     (tmp_path / "untyped.py").write_text("def kernel_fn(x): return x\n")
+    (tmp_path / "broken.py").write_text("BACKEND = 'cpp'\ndef kernel_fn(:\n")
     (tmp_path / "kernel.py").write_text(WRONG)
     done = autokernel(*arguments, cwd=tmp_path)
 

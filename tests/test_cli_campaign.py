@@ -35,6 +35,15 @@ def test_a_campaign_from_the_command_line(tmp_path):
     assert len(rows) == 3
 
 
+def test_a_speedup_that_nobody_measured_is_not_shown_as_one(tmp_path):
+    new(tmp_path, "reduce=0.2")
+
+    rows = autokernel("campaign", "status", "campaign-1", "--root", tmp_path).stdout.splitlines()
+
+    (row,) = (row.split() for row in rows if row.startswith("reduce-1"))
+    assert row[:5] == ["reduce-1", "20.0", "%", "not", "yet"]
+
+
 def test_wrong_use_is_one_message(tmp_path):
     unreadable = new(tmp_path, "rmsnorm")
     too_much = new(tmp_path, "rmsnorm=0.8", "softmax=0.4")

@@ -92,6 +92,16 @@ def test_diff_shows_what_an_experiment_changed_as_git_does(root):
     assert "+LANES = 2  # independent partial sums" in change
 
 
+def test_without_a_number_the_latest_experiment_is_meant_and_named(root):
+    named, unnamed = autokernel("show", "rmsnorm-1", "--root", root), autokernel("show", "--root", root)
+    change = autokernel("diff", "rmsnorm-1", "--root", root)
+
+    assert named.stdout == unnamed.stdout == autokernel("show", "4", "--root", root).stdout
+    assert change.stdout == autokernel("diff", "4", "--root", root).stdout
+    for done in (named, unnamed, change):
+        assert "experiment: 4 (the latest of rmsnorm-1)" in done.stderr
+
+
 def test_diff_against_the_starter_spans_several_experiments(root):
     change = autokernel("diff", "4", "--against", "starter", "--root", root).stdout
 

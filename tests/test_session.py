@@ -392,7 +392,11 @@ async def test_events_are_numbered_without_gaps(tmp_path):
         ({"name": "taken"}, UsageError, "exists and is not empty"),
         ({"agent": "oracle"}, UsageError, "unknown agent 'oracle'"),
         ({"approval": "maybe"}, UsageError, "approval is 'maybe'"),
-        ({"start": "def kernel_fn(:\n    pass\n"}, InvalidKernel, "no Python"),
+        (
+            {"start": "def kernel_fn(:\n    pass\n"},
+            InvalidKernel,
+            r"the starting kernel is no Python.*\(the starting kernel, line 1\)",
+        ),
         ({"start": "X = 1\nY = 2\n"}, InvalidKernel, "defines no kernel_fn"),
         ({"start": 'KERNEL_TYPE = "softmax"\ndef kernel_fn(x): ...\n'}, InvalidKernel, "KERNEL_TYPE = 'softmax'"),
         ({"start": "nowhere.py"}, InvalidKernel, "cannot read"),

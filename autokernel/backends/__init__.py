@@ -27,7 +27,7 @@ def of(source: str) -> str:
         InvalidKernel: The text has a syntax error, or ``BACKEND`` is no string or names no backend.
     """
     try:
-        module = ast.parse(source)
+        module = ast.parse(source, "kernel.py")
     except (SyntaxError, ValueError) as error:
         raise InvalidKernel(f"the kernel file is not valid Python: {error}") from error
     backend = "triton"

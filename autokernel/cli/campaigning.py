@@ -244,7 +244,8 @@ def _show(campaign: Campaign) -> None:
     for one in campaign.standings:
         ceiling = "" if one.ceiling is None else f"{one.ceiling:.2f}x"
         offered = f"{100 * offer(one, campaign.plan.scheduler):.2g} %"
-        cells = (one.name, f"{100 * one.share:.1f} %", f"{one.speedup:.3f}x", one.over, ceiling, offered)
+        speedup, over = (f"{one.speedup:.3f}x", one.over) if one.measured else ("not yet", "")
+        cells = (one.name, f"{100 * one.share:.1f} %", speedup, over, ceiling, offered)
         table.add_row(*map(text, (*cells, one.experiments, one.idle, one.finished)))
     console().print(table)
     say(f"model: {campaign.model_speedup:.3f}x predicted from the kernels kept so far (Amdahl)")

@@ -11,9 +11,10 @@ from autokernel.errors import UsageError
 from autokernel.hints import did_you_mean
 
 if TYPE_CHECKING:
+    from autokernel.experiment import Experiment
     from autokernel.runfolder import RunFolder
 
-__all__ = ["ROOT", "TARGET", "find_run", "number", "open_folder", "split_run"]
+__all__ = ["ROOT", "TARGET", "find_run", "number", "open_experiment", "open_folder", "split_run"]
 
 ROOT = Path("runs")
 TARGET = "target.toml"  # the file that makes a folder a run
@@ -70,6 +71,24 @@ def open_folder(run: str | None, root: Path) -> RunFolder:
     from autokernel.runfolder import RunFolder
 
     return RunFolder(path)
+
+
+def open_experiment(words: Sequence[str], root: Path) -> tuple[RunFolder, Experiment]:
+    """The run and the experiment that ``[RUN] [N]`` words of a command line name.
+
+    Without a number the latest experiment is meant, and stderr says which that is.
+
+    Raises:
+        UsageError: There is no such run or experiment, or there are more than two words.
+    """
+    named = len(words) == 2 or (len(words) == 1 and words[0].isdigit())
+    run, which = split_run(words, "[N]") if named or len(words) > 2 else (next(iter(words), None), None)
+    folder = open_folder(run, root)
+    if which is not None:
+        return folder, folder.experiment(number(which))
+    latest = folder.experiments[-1]
+    print(f"experiment: {latest.number} (the latest of {folder.path.name})", file=sys.stderr)
+    return folder, latest
 
 
 def split_run(words: Sequence[str], what: str) -> tuple[str | None, str]:

@@ -49,7 +49,7 @@ def _verdict_table(verdict: Verdict) -> Table:
     table.add_column("stage")
     table.add_column("case", overflow="fold")
     table.add_column("status")
-    for name in ("max error", "bound", "error/bound", "ulp", "seconds"):
+    for name in ("error", "bound", "error/bound", "ulp", "seconds"):
         table.add_column(name, justify="right")
     for stage in verdict.stages:
         style = _STYLES[stage.status]
@@ -71,7 +71,7 @@ def _case_cells(case: CaseResult) -> list[Text]:
         text(""),
         text(label),
         text(case.status.value, _STYLES[case.status]),
-        text(_figure(case.max_error)),
+        text(_figure(case.error)),
         text(_figure(case.bound)),
         text(_figure(case.error_over_bound)),
         text(_figure(case.max_ulp)),

@@ -62,7 +62,8 @@ def new(
     """Create a run for an operation, or for a --spec file."""
     if operation is None and spec is None:
         raise UsageError("say what to optimise: autokernel new rmsnorm, or autokernel new --spec my_op.py")
-    source = None if start is None else "tuned" if str(start) == "tuned" else read_kernel(start)
+    if start is not None and str(start) != "tuned":
+        read_kernel(start)
     reference = reference_of(operation, spec)
     shapes = parse_shapes(shape)
     model = model_settings(agent, base_url, agent_setting)
@@ -71,7 +72,7 @@ def new(
 
     session = Session.create(
         reference, backend=backend, device=device, dtype=dtype, shapes=shapes, root=root, name=name,
-        agent=agent, approval=approval, start=source,
+        agent=agent, approval=approval, start="tuned" if str(start) == "tuned" else start,
     )  # fmt: skip
     try:
         if model is not None:

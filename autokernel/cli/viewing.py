@@ -9,7 +9,7 @@ import typer
 
 from autokernel.cli.arguments import JsonOption, RootOption
 from autokernel.cli.console import console, emit_json, say, text
-from autokernel.cli.locating import ROOT, number, open_folder, split_run
+from autokernel.cli.locating import ROOT, number, open_experiment, open_folder
 from autokernel.plaintext import clean, one_line
 
 if TYPE_CHECKING:
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 RunArgument = Annotated[str | None, typer.Argument(metavar="RUN", help="A run's folder or name.", show_default=False)]
-RunAndNumber = Annotated[list[str], typer.Argument(metavar="[RUN] N", help="A run, and an experiment's number.")]
+RunAndNumber = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN] [N]", help="A run, and an experiment's number; the latest without.", show_default=False
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,11 +54,9 @@ def log(run: RunArgument = None, root: RootOption = ROOT, as_json: JsonOption = 
         show_log(experiments)
 
 
-def show(words: RunAndNumber, root: RootOption = ROOT, as_json: JsonOption = False) -> None:
+def show(words: RunAndNumber = None, root: RootOption = ROOT, as_json: JsonOption = False) -> None:
     """Show one experiment: decision, verdict, measurement."""
-    run, which = split_run(words, "N")
-    folder = open_folder(run, root)
-    experiment = folder.experiment(number(which))
+    folder, experiment = open_experiment(words or [], root)
     record = folder.record(experiment.number)
     if as_json:
         emit_json({**experiment.to_dict(), "record": record})
@@ -82,16 +85,15 @@ def _show_experiment(experiment: Experiment, record: dict[str, Any]) -> None:
 
 
 def diff(
-    words: RunAndNumber,
+    words: RunAndNumber = None,
     against: Annotated[
         str, typer.Option(help="parent (the best when it was proposed), starter, or an experiment's number.")
     ] = "parent",
     root: RootOption = ROOT,
 ) -> None:
     """Show what an experiment changed."""
-    run, which = split_run(words, "N")
-    folder = open_folder(run, root)
-    change = folder.diff(number(which), against=_rival(against))
+    folder, experiment = open_experiment(words or [], root)
+    change = folder.diff(experiment.number, against=_rival(against))
     styles = {"+": "green", "-": "red", "@": "cyan"}
     output = console()
     if not output.is_terminal:

@@ -186,7 +186,7 @@ def _from_run(run: RunFolder, *, verify: bool, unverified: bool) -> Kernel:
 
 
 def _from_text(text: str, name: str, run: RunFolder | None, *, verify: bool, unverified: bool, device: str) -> Kernel:
-    operation = _stated(text, "KERNEL_TYPE")
+    operation = _stated(text, "KERNEL_TYPE", name)
     reference = run.target.reference if run is not None else operation
     if reference is None:
         raise UsageError(f"{name} states no KERNEL_TYPE, so what it computes is unknown; add the line, or give its run")
@@ -251,15 +251,15 @@ def _verified_now(
     return Evidence.of(spec, verdict, (), f"verified now on {verdict.device}")
 
 
-def _stated(text: str, name: str) -> str | None:
+def _stated(text: str, constant: str, where: str) -> str | None:
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(text, where)
     except (SyntaxError, ValueError) as error:
-        raise InvalidKernel(f"the kernel is not valid Python: {error}") from error
+        raise InvalidKernel(f"{where} is not valid Python: {error}") from error
     for node in reversed(tree.body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        if any(isinstance(one, ast.Name) and one.id == name for one in targets) and isinstance(value, ast.Constant):
+        if any(isinstance(one, ast.Name) and one.id == constant for one in targets) and isinstance(value, ast.Constant):
             return str(value.value)
     return None
 

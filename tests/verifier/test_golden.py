@@ -10,6 +10,7 @@ import torch
 
 from autokernel import ops
 from autokernel.ops.spec import Case, KernelSpec, Magnitude
+from autokernel.verdict import CaseResult, Status
 from autokernel.verifier.golden import BASELINE_ALLOWANCE, OUT_ULPS, Golden, compare, golden, ulp
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
@@ -99,6 +100,20 @@ def test_pytorchs_own_error_raises_the_bound_up_to_the_allowance():
     assert raised.agrees and "2.50 times" in raised.note and raised.error_over_bound == pytest.approx(0.8)
     assert not not_raised.agrees and not_raised.note == ""
     assert not beyond.agrees
+
+
+def test_the_error_that_is_shown_is_that_of_the_element_with_the_bound():
+    expected = exactly(1.0, 4096.0)  # the largest error is the second's, the largest part of its bound the first's
+    actual = torch.tensor([1.0 + 6 * 2.0**-23, 4096.0 + 2 * 2.0**-11])
+    found = compare(actual, expected)
+    case = CaseResult(
+        label="", status=Status.PASS, max_error=found.max_error, bound=found.bound,
+        error_over_bound=found.error_over_bound,
+    )  # fmt: skip
+
+    assert found.worst == (0,)
+    assert case.max_error == 2 * 2.0**-11
+    assert case.error == pytest.approx(6 * 2.0**-23)
 
 
 def test_a_baseline_that_gives_nan_raises_no_bound():

@@ -132,7 +132,7 @@ class CampaignOverview(BarPanel):
         part = recovered(one)
         cells: tuple[Node, ...] = (
             word_of(one, state), f"{100 * one.share:.1f} %",
-            f"{one.speedup:.3f}× {one.over}" if one.experiments else "",
+            f"{one.speedup:.3f}× {one.over}" if one.measured else "",
             "" if one.ceiling is None else f"{one.ceiling:.2f}×", "" if part is None else _progress(part),
             f"{100 * offer(one, state.settings):.2g} %", str(one.experiments), str(one.idle),
         )  # fmt: skip

@@ -75,14 +75,16 @@ def _stage(stage: StageResult, number: int) -> Node:
 
 
 def _cases(cases: list[CaseResult]) -> Node:
-    head = ("", "case", "error / bound", "max error", "max ulp", "outside", "s", "remark")
+    head = ("", "case", "error", "bound", "error / bound", "max ulp", "outside", "s", "remark")
     rows = [
         node(
             "tr",
             node("td", MARKS[case.status], title=WORDS[case.status], aria_label=WORDS[case.status], class_="ak-mark"),
             node("td", clean(case.label, limit=200)),
-            *(node("td", _figure(value), class_="ak-num") for value in (case.error_over_bound, case.max_error)),
-            node("td", _figure(case.max_ulp), class_="ak-num"),
+            *(
+                node("td", _figure(value), class_="ak-num")
+                for value in (case.error, case.bound, case.error_over_bound, case.max_ulp)
+            ),
             node("td", "" if not case.mismatched else f"{case.mismatched} of {case.elements}", class_="ak-num"),
             node("td", f"{case.seconds:.2g}", class_="ak-num"),
             node("td", clean(case.reason, limit=500)),
