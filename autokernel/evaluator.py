@@ -18,7 +18,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -233,6 +233,7 @@ class Evaluator:
         seed: int | None = None,
         compiled: bool = False,
         stages: Sequence[Stage] | None = None,
+        allow: Collection[str] = (),
     ) -> Evaluation:
         """Verify a candidate and, if it is right, time it beside the incumbent and PyTorch.
 
@@ -242,17 +243,18 @@ class Evaluator:
             seed: Of all inputs; a random one when None.
             compiled: Time ``torch.compile`` of PyTorch's baseline too.
             stages: The verification stages to run before; all when None.
+            allow: Kinds of findings that do not reject this candidate, beside those of the settings.
         """
         begin = time.perf_counter()
         seed = _new_seed(seed)
         with self._runners(self._runner_count) as runners:
-            verdict, trial = self._verify(runners, source, seed, stages)
+            verdict, trial = self._verify(runners, source, seed, stages, allow)
             if trial is None or not verdict.accepted:
                 return Evaluation(verdict=verdict, seconds=time.perf_counter() - begin)
-            verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled)
+            verdict, measurement = self._measure(trial, verdict, incumbent, derived_seed(seed, "time"), compiled, allow)
         confirmation = None
         if measurement is not None and self._is_promising(measurement):
-            verdict, confirmation = self._confirm(source, verdict, incumbent, derived_seed(seed, "confirm"))
+            verdict, confirmation = self._confirm(source, verdict, incumbent, derived_seed(seed, "confirm"), allow)
         return Evaluation(
             verdict=verdict,
             measurement=measurement,
@@ -288,7 +290,7 @@ class Evaluator:
         return ratio is not None and ratio.low >= self.settings.promising
 
     def _verify(
-        self, runners: Sequence[Runner], source: str, seed: int, only: Sequence[Stage] | None
+        self, runners: Sequence[Runner], source: str, seed: int, only: Sequence[Stage] | None, allow: Collection[str] = ()
     ) -> tuple[Verdict, Trial | None]:
         with device_lock(self.device) if self.device.is_gpu else contextlib.nullcontext():
             verdict, trial = verification.verify(
@@ -299,7 +301,7 @@ class Evaluator:
                 seed=seed,
                 dtype=self.dtype,
                 only=only,
-                allow=self.settings.allow,
+                allow=(*self.settings.allow, *allow),
                 large=self.device.is_gpu if self.settings.large is None else self.settings.large,
                 needed=self._needed,
                 timed=[case.case for case in self.timing_cases],
@@ -367,7 +369,13 @@ class Evaluator:
         return self._roofline
 
     def _measure(
-        self, trial: Trial, verdict: Verdict, incumbent: str | None, seed: int, compiled: bool
+        self,
+        trial: Trial,
+        verdict: Verdict,
+        incumbent: str | None,
+        seed: int,
+        compiled: bool,
+        allow: Collection[str] = (),
     ) -> tuple[Verdict, Measurement | None]:
         known = set(trial.findings)
         measurement = None
@@ -381,19 +389,21 @@ class Evaluator:
         for finding in (*integrity.floods(trial.runner), *integrity.still_running(trial)):
             trial.add_finding(finding.kind, finding.evidence)
         self._refuse_if_closed()
-        new = tuple(finding for key, finding in trial.findings.items() if key not in known)
+        new = tuple(
+            finding for key, finding in trial.findings.items() if key not in known and finding.kind not in allow
+        )
         if new:
             return _rejected(verdict, new), measurement
         return verdict, measurement
 
     def _confirm(
-        self, source: str, verdict: Verdict, incumbent: str | None, seed: int
+        self, source: str, verdict: Verdict, incumbent: str | None, seed: int, allow: Collection[str] = ()
     ) -> tuple[Verdict, Measurement | None]:
         """Time once more in a new process, so that one process's memory layout cannot decide."""
         with self._runners(1) as (runner,):
             answer = self._load(runner, "candidate", source)
             trial = Trial(runner, self.spec, self.device.torch_name, answer["backend"])
-            return self._measure(trial, verdict, incumbent, seed, False)
+            return self._measure(trial, verdict, incumbent, seed, False, allow)
 
     def close(self) -> None:
         """End the zygote and all runners; a call that is under way in another thread raises `RunnerLost`."""

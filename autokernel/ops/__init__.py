@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "KernelSpec", "Magnitude", "TimingCase", "check", "get", "load_file", "names", "resolve"]
 
-_HELPERS = {"fills", "rowwise", "spec"}
+_HELPERS = {"fills", "modelnew", "problem", "rowwise", "spec"}
 _OF_SPEC = {"Case", "KernelSpec", "Magnitude", "TimingCase"}  # `spec` imports torch, so it is imported when needed
 
 

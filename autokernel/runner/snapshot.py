@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from autokernel.ops import modelnew, problem  # noqa: F401 - a problem's baseline goes through them, after the candidate
+
 __all__ = ["Snapshot"]
 
 _WATCHED_ROOTS = frozenset(
