@@ -12,6 +12,7 @@ import typer.core
 
 import autokernel
 from autokernel.cli import (
+    benchmark_problems,
     benchmarking,
     campaigning,
     deciding,
@@ -80,6 +81,7 @@ def _options(
 
 judging.register(app)
 benchmarking.register(app)
+benchmark_problems.register(app)
 running.register(app)
 campaigning.register(app)
 deciding.register(app)

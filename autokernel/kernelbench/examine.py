@@ -31,7 +31,6 @@ from autokernel.verifier.trial import make_case_inputs
 __all__ = ["Facts", "Refused", "examine", "execute"]
 
 _CAPS = (2, 4, 7, 16, 33, 64, 128, 256)
-_EDGES = (1, 5, 33, 127)
 _SMALL_ELEMENTS = 60_000  # of inputs, for a case that Triton's interpreter can be asked for
 _MOST_EDGES = 8
 
@@ -252,14 +251,15 @@ class _Examination:
         return tuple(found) if len(found) < 4 else (found[0], found[len(found) // 2], found[-1])
 
     def _edges(self, base: Shape, own: Shape) -> tuple[Shape, ...]:
+        """In turn for each size: 1, one more than the largest small one, and two that are not round."""
         if WHOLE in own:
             return ()
         found: list[Shape] = []
-        for size in _EDGES:
+        for pick in (lambda _size: 1, lambda size: size + 1, lambda _size: 33, lambda _size: 5):
             for word in base:
-                shape = {**base, word: size}
+                shape = {**base, word: pick(base[word])}
                 small = word != BATCH and self._works(shape) and self._elements(shape) <= 4 * _SMALL_ELEMENTS
-                if (small or (word == BATCH and size < own[word] and self._works(shape))) and shape not in found:
+                if (small or (word == BATCH and shape[word] < own[word] and self._works(shape))) and shape not in found:
                     found.append(shape)
         return tuple(found[:_MOST_EDGES])
 
