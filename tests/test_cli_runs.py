@@ -228,11 +228,14 @@ def test_ctrl_c_leaves_a_run_that_can_be_continued(tmp_path):
         process = subprocess.Popen(
             command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+    head, baseline = process.stdout.readline(), process.stdout.readline()  # each while it goes on, into a pipe too
     wait_until(lambda: len(rows(run)) >= 1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     done = autokernel("run", run, "--experiments", "1", "--json")
 
+    assert head.startswith("rmsnorm, cpp, float32 on cpu: 50 experiments in ")
+    assert baseline.split()[:2] == ["0", "baseline"]
     assert process.returncode == 130
     assert f"continue with: autokernel run {run}" in errors
     assert "Traceback" not in errors

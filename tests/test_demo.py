@@ -8,6 +8,8 @@ import re
 import pytest
 
 from autokernel import backends, demo, results
+from autokernel.cli.tables import show_summary
+from autokernel.experiment import Summary, tally
 from autokernel.runfolder import RunFolder
 from tests.command_line import autokernel
 
@@ -20,6 +22,20 @@ def test_a_busy_machine_is_named_with_its_load(monkeypatch):
     assert "load 3.5 on 4 cores" in demo.busy_note()
     monkeypatch.setattr(os, "getloadavg", lambda: (0.6, 9.0, 9.0))
     assert demo.busy_note() == ""
+
+
+def test_the_summary_says_that_the_machine_was_busy(tmp_path, capsys):
+    summary = Summary(
+        tally=tally([]), best=None, stopped="1 experiments were made", cause="experiments", seconds=1.0,
+        seconds_per_experiment=None, results=tmp_path / "results.tsv",
+    )  # fmt: skip
+    show_summary(summary, note="the machine was busy at the start (load 3.5 on 4 cores)")
+    busy = capsys.readouterr().out
+    show_summary(summary)
+    quiet = capsys.readouterr().out
+
+    assert re.search(r"^note +the machine was busy at the start \(load 3.5", busy, re.MULTILINE)
+    assert "note" not in quiet
 
 
 @pytest.mark.skipif(not AVAILABLE, reason=WHY)

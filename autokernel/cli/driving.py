@@ -25,10 +25,19 @@ if TYPE_CHECKING:
     from autokernel.experiment import Experiment, Summary
     from autokernel.session import Session
 
-__all__ = ["drive", "finish", "one_step", "one_submission"]
+__all__ = ["announce", "drive", "finish", "one_step", "one_submission"]
 
 _POLL_SECONDS = 0.2
 _Result = TypeVar("_Result")
+
+
+def announce(path: Path, experiments: int, note: str = "") -> None:
+    """Say what begins; the first experiment's line may be minutes away, also where no bar moves."""
+    target = RunFolder(path).target
+    say(f"{target.operation}, {target.backend}, {target.dtype} on {target.device}: {experiments} experiments in {path}")
+    if note:
+        say(f"note: {note}")
+    sys.stdout.flush()
 
 
 async def drive(path: Path, *, experiments: int, minutes: float | None, approval: str | None, quiet: bool) -> Summary:

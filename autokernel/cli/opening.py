@@ -61,20 +61,15 @@ def demo(
     root: RootOption = ROOT,
 ) -> None:
     """Optimise rmsnorm on this machine, from start to end."""
-    from autokernel.cli.driving import drive, finish
+    from autokernel.cli.driving import announce, drive, finish
     from autokernel.cli.tables import show_summary
     from autokernel.demo import busy_note, create_demo, draw_progress
-    from autokernel.runfolder import RunFolder
 
     busy = busy_note()
     run = create_demo(root, device=device)
-    target = RunFolder(run).target
-    say(f"{target.operation}, {target.backend}, {target.dtype} on {target.device}: {experiments} experiments in {run}")
-    if busy:
-        say(busy)
-    sys.stdout.flush()
+    announce(run, experiments, note=busy)
     summary = finish(run, drive(run, experiments=experiments, minutes=None, approval=None, quiet=False))
-    show_summary(summary, figure=draw_progress(run))
+    show_summary(summary, figure=draw_progress(run), note=busy)
     if summary.best is not None and summary.best.number > 0:
         say(f"\nThe best kernel is {run / 'kernel.py'}; what it changed since the start:")
         say(f"  autokernel diff {run} {summary.best.number} --against starter")

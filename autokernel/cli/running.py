@@ -115,9 +115,11 @@ def run(
         else:
             say(f"process {pid} drives {path} now; watch: autokernel status {path}; end: autokernel stop {path}")
         return
-    from autokernel.cli.driving import drive, finish
+    from autokernel.cli.driving import announce, drive, finish
     from autokernel.cli.tables import show_summary, summary_data
 
+    if not as_json:
+        announce(path, experiments)
     work = drive(path, experiments=experiments, minutes=minutes, approval=approval, quiet=as_json)
     summary = finish(path, work)
     if as_json:

@@ -123,8 +123,8 @@ def status_data(status: RunStatus) -> dict[str, Any]:
     }
 
 
-def show_summary(summary: Summary, figure: Path | None = None) -> None:
-    """Print the short table at the end of ``run`` and ``demo``."""
+def show_summary(summary: Summary, figure: Path | None = None, note: str = "") -> None:
+    """Print the short table at the end of ``run`` and ``demo``; ``note`` says how far to trust it."""
     tally = summary.tally
     pace = f", {summary.seconds_per_experiment:.1f} s each" if summary.seconds_per_experiment else ""
     say()
@@ -135,6 +135,7 @@ def show_summary(summary: Summary, figure: Path | None = None) -> None:
         ("stopped", summary.stopped),
         ("results", summary.results),
         *([("figure", figure)] if figure is not None else []),
+        *([("note", note)] if note else []),
     ]
     console().print(_pairs(rows))
 
