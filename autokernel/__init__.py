@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from autokernel.experiment import Experiment as Experiment
     from autokernel.experiment import RunStatus as RunStatus
     from autokernel.experiment import Summary as Summary
+    from autokernel.export import export_hf as export_hf
+    from autokernel.export import export_package as export_package
     from autokernel.integration import check_model as check_model
     from autokernel.integration import integrate as integrate
     from autokernel.measurement import Measurement as Measurement
@@ -59,6 +61,8 @@ _HOMES = {
     "TimingCase": "ops.spec",
     "Verdict": "verdict",
     "check_model": "integration",
+    "export_hf": "export",
+    "export_package": "export",
     "integrate": "integration",
     "profile": "profiling",
 }
