@@ -96,12 +96,16 @@ def check_model(
     root: RootOption = ROOT,
     as_json: JsonOption = False,
 ) -> None:
-    """Put kernels into a model and compare it with the plain one: outputs and time (exit 1 if it fails)."""
+    """Put kernels into a model and compare it with the plain one: outputs and time.
+
+    Exit 1 if it fails, and 2 if no kernel ran, so that nothing was compared."""
     from autokernel.integration import check_model as check
 
     shares = _shares(share)
     fast, given = _prepared(model, kernel, input, admit, verify, unverified, device, dtype, seed, root)
     outcome = check(fast, given, vary=vary, timed=timed, compiled=compile, shares=shares, seconds=seconds, seed=seed)
+    if not outcome.ok and not outcome.proven and all(one.ok for one in outcome.inputs):
+        raise UsageError(outcome.reason)
     if as_json:
         emit_json(outcome.to_dict())
     else:

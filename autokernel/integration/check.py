@@ -3,7 +3,8 @@
 Each input set, and others made from it with another batch and length, is run through the plain
 model, the model with kernels and a copy in higher precision (`accuracy`); a language model's tokens
 and loss are compared too (`language`).  If an output fails, the replacements to blame are found
-(`blame`).  A check in which no kernel ran has shown nothing, and does not pass.
+(`blame`).  Where no kernel ran, the model is compared with itself: such an input set counts as not
+tested, and a check that consists of such sets has proven nothing and does not pass.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from autokernel.integration.walltime import ModelTiming, time_model
 __all__ = ["InputCheck", "ModelCheck", "amdahl", "check_model"]
 
 
+_ALONE = "no kernel ran, so the model was compared with itself"
+
 Shares = Mapping[str, float | tuple[float, float]]
 
 
@@ -44,7 +47,7 @@ class InputCheck:
         precision: Of the reference: ``float64``, ``float32``, or ``plain model`` where there is none.
         kernel_calls, original_calls: What ran where kernels stand.
         language: Of a language model.
-        untested: Why it could not be run, or "".
+        untested: Why it could not be run, or why that shows nothing, or "".
         note: What a reader must know, or "".
     """
 
@@ -80,6 +83,11 @@ class ModelCheck:
     blame: Blame | None = None
     timing: ModelTiming | None = None
     predicted: float | None = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether a kernel ran, so that something was checked."""
+        return any(one.kernel_calls for one in self.inputs)
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome as JSON-ready data."""
@@ -134,12 +142,14 @@ def check_model(
         failed = [number for number, one in enumerate(checks) if not one.ok]
         blame = examiner.blame(failed[0]) if failed else None
         examiner.forget()
-        timing = time_model(integration, calls[0], compiled=compiled, graphs=graphs, seconds=seconds) if timed else None
+        timing = None
+        if timed and checks[0].kernel_calls:
+            timing = time_model(integration, calls[0], compiled=compiled, graphs=graphs, seconds=seconds)
     reason = ""
     if failed:
         reason = f"{checks[failed[0]].name}: {_what_failed(checks[failed[0]])}"
     elif not any(one.kernel_calls for one in checks):
-        reason = "no kernel ran, so nothing was checked; the report says why"
+        reason = _why_nothing_ran(report)
     return ModelCheck(
         ok=not reason, reason=reason, inputs=tuple(checks), report=report, blame=blame, timing=timing,
         predicted=predicted,
@@ -235,10 +245,12 @@ class _Examiner:
         outputs, note = judge(plain, ours, reference, self.roundoff)
         trusted = None if note else reference
         language = agreement(call, plain, ours, trusted, self.roundoff)
+        right = all(one.ok for one in outputs) and (language is None or language.ok)
         precision = "plain model" if trusted is None or self.reference is None else self.reference.precision
         return InputCheck(
             name=name,
-            ok=all(one.ok for one in outputs) and (language is None or language.ok),
+            ok=right,
+            untested=_ALONE if right and not report.kernel_calls else "",
             outputs=tuple(outputs),
             precision=precision,
             kernel_calls=report.kernel_calls,
@@ -286,6 +298,26 @@ class _Examiner:
         self.reference = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _why_nothing_ran(report: Report) -> str:
+    """What kept every kernel from running, and what to do."""
+    causes = [str(gap) for gap in report.gaps]
+    advice = []
+    if report.gaps:
+        advice.append(
+            f"make a run on the model's own sizes ({report.gaps[0].command}), or let kernels take the calls on which "
+            "they are right now (--admit checked)"
+        )
+    else:
+        seen = {reason: place.what for place in report.places for reason in place.original_calls}
+        refused = {reason: what for (_path, what), reason in report.refused.items()}
+        causes += [f"{what}: {reason}" for reason, what in {**refused, **seen}.items()]
+    if report.unused and not causes:
+        causes.append(f"the model calls nothing that {', '.join(report.unused)} computes")
+        advice.append("give kernels of operations that the model uses, which `autokernel profile` lists")
+    told = "; ".join(causes) or "the kernels' places were not reached"
+    return "; ".join([f"no kernel ran, so the model was compared with itself and nothing is proven: {told}", *advice])
 
 
 def _what_failed(check: InputCheck) -> str:

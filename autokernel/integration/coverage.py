@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Coverage", "Options", "Sizes", "without_numbers"]
+__all__ = ["Coverage", "Options", "Sizes", "in_words", "without_numbers"]
 
 _NUMBER = "a number"
 Sizes = tuple[tuple[str, int], ...]
@@ -53,13 +53,17 @@ class Coverage:
         if (sizes, dtype, plain) in self.cases:
             return ""
         alike = [one for one, its_dtype, its_options in self.cases if its_dtype == dtype and its_options == plain]
-        words = " ".join(f"{name}={size}" for name, size in sizes)
         if not alike:
             chosen = "".join(f", {name}={value}" for name, value in options)
             return f"{dtype}{chosen} was not verified"
         if ranges and all(_between(name, size, alike) for name, size in sizes):
             return ""
-        return f"{words} {dtype} was not verified"
+        return f"{in_words(sizes, dtype)} was not verified"
+
+
+def in_words(sizes: Sizes, dtype: str) -> str:
+    """Sizes and a dtype, such as ``M=6 N=65 float32``."""
+    return " ".join([*(f"{name}={size}" for name, size in sizes), dtype])
 
 
 def _between(name: str, size: int, alike: Iterable[Sizes]) -> bool:

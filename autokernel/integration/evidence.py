@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -94,6 +95,18 @@ class Evidence(Coverage):
     def concerns(self, fixed: Mapping[str, int], dtype: str) -> bool:
         """Whether any case that passed has these sizes, which a place in a model never changes."""
         return any(its_dtype == dtype and fixed.items() <= dict(one).items() for one, its_dtype, _ in self.cases)
+
+    def nearest(self, sizes: Sizes, dtype: str, count: int = 3) -> list[tuple[Sizes, str]]:
+        """The verified sizes that differ by the smallest factors from ``sizes``, in that dtype where there are any."""
+        known = {(one, its_dtype) for one, its_dtype, _ in self.cases}
+        alike = [one for one in known if one[1] == dtype] or list(known)
+        return sorted(alike, key=lambda one: (_factor(sizes, one[0]), one))[:count]
+
+
+def _factor(sizes: Sizes, others: Sizes) -> float:
+    """By what factor two sets of sizes differ, over all sizes; at least 1."""
+    known = dict(others)
+    return math.prod(max(size, known[name]) / min(size, known[name]) for name, size in sizes if name in known)
 
 
 def number_ranges(passed: Iterable[PassedCase]) -> dict[str, tuple[float, float]]:

@@ -12,10 +12,11 @@ from torch import nn
 from autokernel import ops
 from autokernel.errors import UsageError
 from autokernel.hints import did_you_mean
+from autokernel.integration.coverage import in_words
 from autokernel.integration.evidence import RULES
 from autokernel.integration.kernels import Kernel, find_kernels
 from autokernel.integration.patching import Patch, is_patched
-from autokernel.integration.report import PlaceReport, Report
+from autokernel.integration.report import Gap, PlaceReport, Report
 from autokernel.integration.requests import FIXED_SIZES
 from autokernel.integration.sites import Guard, Site
 from autokernel.integration.standins import Function, install, uninstall
@@ -252,6 +253,20 @@ class Integration:
             site.original_calls.clear()
         self.guard.compiled_calls.clear()
 
+    def _gaps(self) -> Iterator[Gap]:
+        """What the guard refused to kernels that ran nowhere, beside what was verified."""
+        ran = {name for site in self.sites for name in site.kernel_calls} | set(self.guard.compiled_calls)
+        for kernel in self.kernels:
+            refused = list(self.guard.refused.get(kernel.operation, ()))
+            if refused and kernel.evidence is not None and kernel.name not in ran:
+                nearest = kernel.evidence.nearest(*refused[0])
+                yield Gap(
+                    kernel=kernel.name,
+                    operation=kernel.operation,
+                    seen=tuple(in_words(*one) for one in refused),
+                    nearest=tuple(in_words(*one) for one in nearest),
+                )
+
     def report(self) -> Report:
         """Where kernels stand, and how often they and the originals ran since the last reset."""
         placed = {site.operation for site in self.sites}
@@ -268,4 +283,5 @@ class Integration:
             compiled_calls=dict(self.guard.compiled_calls),
             unused=tuple(kernel.name for kernel in self.kernels if kernel.operation not in placed),
             notes=tuple(notes + self._notes),
+            gaps=tuple(self._gaps()),
         )  # fmt: skip

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PlaceReport", "Report"]
+__all__ = ["Gap", "PlaceReport", "Report"]
+
+_SHOWN = 3  # calls of a gap
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,36 @@ class PlaceReport:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Gap:
+    """What a model asks of a kernel that ran nowhere, beside what was verified about it.
+
+    Attributes:
+        kernel: Its name.
+        operation: What it computes.
+        seen: Sizes and dtype of the model's calls, each in words, such as ``M=16 N=32 float32``.
+        nearest: The verified ones that are most like the first of them.
+    """
+
+    kernel: str
+    operation: str
+    seen: tuple[str, ...]
+    nearest: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = f" and {len(self.seen) - _SHOWN} more" if len(self.seen) > _SHOWN else ""
+        seen = f"the model calls {self.operation} with {'; '.join(self.seen[:_SHOWN])}{more}"
+        return f"{self.kernel}: {seen}; verified, the nearest: {'; '.join(self.nearest) or 'nothing'}"
+
+    @property
+    def command(self) -> str:
+        """What makes a run whose kernels are verified and timed on the model's calls."""
+        _, _, dtype = self.seen[0].rpartition(" ")
+        shapes = [one.rpartition(" ")[0].replace(" ", ",") for one in self.seen if one.endswith(f" {dtype}")]
+        words = " ".join(f"--shape {shape}" for shape in shapes[:_SHOWN])
+        return f"autokernel new {self.operation} --dtype {dtype} {words}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """All places of a model.
 
@@ -39,6 +71,7 @@ class Report:
         compiled_calls: How often each kernel ran inside ``torch.compile``.
         unused: Kernels for which there is no place.
         notes: What a reader must know.
+        gaps: Of kernels that ran nowhere, though the model has calls of their operation.
     """
 
     places: tuple[PlaceReport, ...]
@@ -46,6 +79,7 @@ class Report:
     compiled_calls: Mapping[str, int]
     unused: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def kernel_calls(self) -> int:
@@ -69,6 +103,7 @@ class Report:
             "compiled_calls": dict(self.compiled_calls),
             "unused": list(self.unused),
             "notes": list(self.notes),
+            "gaps": [dataclasses.asdict(gap) for gap in self.gaps],
         }
 
     def __str__(self) -> str:
@@ -78,6 +113,7 @@ class Report:
         reasons = Counter((what, reason) for (_path, what), reason in self.refused.items())
         lines += [f"  not replaced: {what} in {count} modules: {reason}" for (what, reason), count in reasons.items()]
         lines += [f"  no place for {name}" for name in self.unused]
+        lines += [f"  {gap}" for gap in self.gaps]
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 

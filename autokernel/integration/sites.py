@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autokernel.integration.coverage import Sizes
 from autokernel.integration.kernels import Kernel
 from autokernel.integration.operators import operator_of
 from autokernel.integration.requests import FIXED_SIZES, Request, finish, key_of
@@ -41,6 +42,7 @@ class Guard:
         self.rule = rule
         self.operators = {kernel.digest: operator_of(kernel, self._counter(kernel)) for kernel in kernels}
         self.compiled_calls: Counter[str] = Counter()
+        self.refused: dict[str, dict[tuple[Sizes, str], None]] = {}  # by operation: sizes and dtypes, in order
         self._found: dict[Any, str] = {}  # of the calls that were tried: "" or what was wrong
         self._decisions: dict[tuple[Any, ...], tuple[Kernel | None, str]] = {}
 
@@ -70,6 +72,9 @@ class Guard:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decisions[key] = self.decide(request)
+            if decision[0] is None:
+                dtype = request.inputs[0].dtype
+                self.refused.setdefault(request.operation, {})[request.sizes, _NAMES.get(dtype, str(dtype))] = None
         return decision
 
     def decide(self, request: Request) -> tuple[Kernel | None, str]:

@@ -235,7 +235,7 @@ class _Observer(TorchFunctionMode):
         if not problem and all(found):
             problem = found[0]
         if problem or not self.guard.may_ever_take(request):
-            self.places.refused[(path, what)] = problem or self.guard.decide(request)[1]
+            self.places.refused[(path, what)] = problem or self.guard.choose(request)[1]
             return False
         return True
 

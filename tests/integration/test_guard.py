@@ -90,6 +90,32 @@ def test_a_form_that_was_checked_on_the_models_own_input_is_taken_when_that_is_a
 
 
 @needs_compiler
+def test_a_check_in_which_the_guard_refused_every_call_proves_nothing_and_says_why(run):
+    fast = ak.integrate(models.llama(), run, (models.ids(2, 8),))
+    check = ak.check_model(fast, (models.ids(2, 8),))
+
+    assert (check.ok, check.proven, check.timing) == (False, False, None)
+    assert all("compared with itself" in one.untested for one in check.inputs)
+    (gap,) = check.report.gaps
+    assert gap.seen == ("M=16 N=32 float32",)
+    assert gap.nearest[0] == "M=18 N=32 float32"
+    for words in (
+        "nothing is proven",
+        "the model calls rmsnorm with M=16 N=32 float32",
+        "verified, the nearest: M=18 N=32 float32",
+        "autokernel new rmsnorm --dtype float32 --shape M=16,N=32",
+        "--admit checked",
+    ):
+        assert words in check.reason, check.reason
+    fast.restore()
+
+    fast = ak.integrate(models.llama(), run, (models.ids(2, 8),), admit="checked")
+    check = ak.check_model(fast, (models.ids(2, 8),), timed=False)
+    assert (check.ok, check.proven, check.report.gaps) == (True, True, ())
+    fast.restore()
+
+
+@needs_compiler
 @torch.no_grad()
 def test_torch_compile_asks_the_same_guard(run):
     torch._dynamo.reset()

@@ -66,6 +66,18 @@ def test_json_is_json_and_a_kernel_without_a_place_exits_1(folder):
     assert "wrong on the model's own input" in json.loads(refused.stdout)["refused"][0]["reason"]
 
 
+@needs_compiler
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_check_of_a_model_in_which_no_kernel_ran_is_wrong_use(folder, monkeypatch, capsys, options):
+    (folder / "other.py").write_text(starter("softmax"))
+    monkeypatch.chdir(folder)
+    status = main(["check-model", "net.py:net", "--kernel", "other.py", "--unverified", "--device", "cpu", *options])
+
+    shown = capsys.readouterr()
+    assert (status, shown.out) == (2, "")
+    assert "nothing is proven: the model calls nothing that other.py computes" in shown.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
