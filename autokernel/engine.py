@@ -136,7 +136,7 @@ class Engine:
             fault = f"the process that judged it was killed {attempts} times while it did (out of memory?)"
         evaluation = _rejected(fault, crash=attempts >= _MOST_ATTEMPTS) if fault else await self._evaluate(experiment)
         best = self._recorder.state.best
-        advice = decide(evaluation, self._target.policy, first=best is None or not best.passed)
+        advice = decide(evaluation, self._target.policy, first=best is None or _is_stand_in(best))
         waits = self._target.approval == "approve" and number > 0 and evaluation.verdict.accepted
         seconds = time.monotonic() - begin
         judged = self._recorder.judged(number, evaluation, advice, seconds=seconds, waits=waits)
@@ -299,6 +299,11 @@ def _baseline_reason(experiment: Experiment) -> str:
     if experiment.passed:
         return "the kernel that the run starts from"
     return f"the kernel that the run starts from {experiment.reason}"
+
+
+def _is_stand_in(best: Experiment) -> bool:
+    """Whether the best is none that a candidate must beat: the run's first kernel, wrong or left to PyTorch."""
+    return not best.passed or (best.number == 0 and "library_call" in best.findings)
 
 
 def _unusable(source: str, backend: str) -> str:

@@ -57,7 +57,7 @@ def new(
     library: Annotated[
         bool, typer.Option("--library", help="Let PyTorch's operators do the work of candidates; said in the score.")
     ] = False,
-    most_mb: Annotated[float, typer.Option(min=0.001, help="Halve a problem's sizes until a call fits.")] = 1024.0,
+    most_mb: Annotated[float, typer.Option(min=0.001, help="Halve a problem's sizes until a call fits.")] = 512.0,
     root: RootOption = ROOT,
     as_json: JsonOption = False,
 ) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autokernel import creation, files
-from autokernel.errors import AutokernelError, RunDamaged, UsageError
+from autokernel.errors import RunDamaged, UsageError
 from autokernel.kernelbench.examine import Facts, Refused, examine, identifier
 from autokernel.kernelbench.texts import spec_text, starter
 from autokernel.policy import PolicySettings
@@ -52,7 +52,7 @@ class Settings:
     agent: str = "auto"
     compiled: bool = True
     library: bool = False
-    most_mb: float = 1024.0
+    most_mb: float = 512.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,8 +255,3 @@ def _name(file: Path) -> str:
 def _entry(data: dict[str, Any]) -> Entry:
     facts = data.pop("facts")
     return Entry(**data, facts=None if facts is None else Facts(**facts))
-
-
-def problem_error(error: AutokernelError) -> str:
-    """An error in one line."""
-    return " ".join(str(error).split())[:500]

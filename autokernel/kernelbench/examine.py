@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from autokernel.errors import InvalidSpec, UsageError
-from autokernel.ops import fills
-from autokernel.ops.problem import BATCH, WHOLE, Problem, ProblemSpec, counted, problem_spec
+from autokernel.ops.problem import BATCH, WHOLE, Problem, ProblemSpec, counted, patterns, problem_spec
 from autokernel.ops.spec import Case, Shape, dtype_named
 from autokernel.verifier.golden import compare, golden
 from autokernel.verifier.selftest import check_spec
@@ -90,10 +89,10 @@ class Facts:
         """The arguments of `problem_spec`."""
         options = [f"{word}={value!r}" for word, (_place, value) in self.scalars.items()]
         signature = f"({', '.join([*self.inputs, *self.parameters, *options])})"
-        kept = ("name", "inputs", "scalars", "weights", "own_shape", "shapes", "edge_shapes", "patterns", "dtype")
+        kept = ("name", "inputs", "scalars", "weights", "own_shape", "shapes", "edge_shapes", "dtype")
         settings = {word: getattr(self, word) for word in (*kept, "training", "exact", "cost")}
-        return {**settings, "description": f"Model of a KernelBench problem: Model()({self.arguments})",
-                "signature": signature}  # fmt: skip
+        description = f"the Model of a KernelBench problem, called with ({self.arguments})"
+        return {**settings, "chosen": self.patterns, "description": description, "signature": signature}
 
 
 def identifier(name: str) -> str:
@@ -153,13 +152,13 @@ class _Examination:
         leaves = self._problem.leaves({}, self._probe, 0)
         inputs, scalars, arguments = self._arguments(leaves)
         weights = {word: tuple(one.shape) for word, one in self._problem.weights(self._probe, 0).items()}
-        tensors = [one for one in leaves if isinstance(one, Tensor)]
-        if not weights and not any(one.is_floating_point() for one in tensors):
+        floating = [one.is_floating_point() for one in leaves if isinstance(one, Tensor)]
+        if not weights and not any(floating):
             raise Refused("neither an input nor a weight of it is a floating-point tensor")
         facts = Facts(
             name=self._name, inputs=inputs, arguments=arguments, scalars=scalars, weights=weights, own_shape=own,
-            shapes=shapes, edge_shapes=self._edges(shapes[-1], own), patterns=_patterns(tensors), dtype=self._dtype,
-            training=training, exact=self._is_exact(shapes[0]), cost=self._cost(shapes[0]),
+            shapes=shapes, edge_shapes=self._edges(shapes[-1], own), patterns=tuple(patterns(floating)),
+            dtype=self._dtype, training=training, exact=self._is_exact(shapes[0]), cost=self._cost(shapes[0]),
             made_with=_literal(self._problem.init_inputs()), notes=tuple(self._notes),
         )  # fmt: skip
         return self._tried(facts)
@@ -378,11 +377,6 @@ class _Word(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _patterns(tensors: Sequence[Tensor]) -> tuple[str, ...]:
-    derived = fills.derived(tuple(torch.empty(1) if one.is_floating_point() else one for one in tensors))
-    return tuple(derived)
 
 
 def _literal(values: list[Any]) -> str:

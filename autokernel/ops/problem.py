@@ -30,7 +30,7 @@ from autokernel.ops import fills
 from autokernel.ops.modelnew import Places, as_float32, joined, place, settle, slots
 from autokernel.ops.spec import Fill, KernelSpec, Magnitude, Shape
 
-__all__ = ["BATCH", "WHOLE", "Cost", "Problem", "ProblemSpec", "counted", "problem_spec"]
+__all__ = ["BATCH", "WHOLE", "Cost", "Problem", "ProblemSpec", "counted", "patterns", "problem_spec"]
 
 BATCH = "batch"
 # A problem's constants and PyTorch's own random generators belong to the process, not to a thread.
@@ -59,7 +59,8 @@ class Cost:
 
     Attributes:
         flops: Of products and convolutions.
-        terms: How many terms the operators on the way add up for one element, one operator after another.
+        terms: How many terms the operators on the way add up for one element, one operator after another; one for an
+            operator that adds none, because it rounds, too.
     """
 
     flops: float
@@ -86,10 +87,16 @@ class _Widened(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if _in_place(getattr(func, "__name__", "")) and _wide(args[0]) is not args[0]:
+            raise TypeError("the model changes a float32 tensor of its own in place, so it cannot compute in float64")
         if func is Tensor.float:
             func = Tensor.double
         args, kwargs = pytree.tree_map(_wide, (tuple(args), dict(kwargs or {})))
-        return func(*args, **kwargs)
+        return pytree.tree_map(_wide, func(*args, **kwargs))
+
+
+def _in_place(name: str) -> bool:
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
 
 def _wide(value: Any) -> Any:
@@ -122,6 +129,7 @@ class Problem:
         self._here = _Here()
         self._costs: dict[tuple[tuple[str, int], ...], Cost] = {}
         self._fixed: tuple[list[Any], Any] | None = None
+        self._sizes: dict[str, Tensor] | None = None
 
     def constants(self) -> dict[str, int]:
         """The sizes that the file names at module level: integers above 0, and those in its tuples and lists."""
@@ -155,9 +163,14 @@ class Problem:
         return list(pytree.tree_unflatten(list(leaves), self._fixed[1]))
 
     def weights(self, device: torch.device, seed: int) -> dict[str, Tensor]:
-        """Freshly drawn weights by name."""
+        """Freshly drawn weights by name; on the meta device they are made once."""
+        if device.type == "meta" and self._sizes is not None:
+            return self._sizes
         where = slots(self.build(device, seed))
-        return {name: places[0][0][places[0][1]].detach() for name, places in where.items()}
+        found = {name: places[0][0][places[0][1]].detach() for name, places in where.items()}
+        if device.type == "meta":
+            self._sizes = found
+        return found
 
     def leaves(self, shape: Shape, device: torch.device, seed: int) -> list[Any]:
         """Freshly drawn arguments of a call, nested ones laid flat: tensors on ``device``, and what else there is.
@@ -166,7 +179,8 @@ class Problem:
             ValueError: There is no such size, or fewer rows than are asked for.
         """
         with _LOCK, self.sized(shape), _seeded(seed, device):
-            drawn = list(self._names["get_inputs"]())
+            drawn = self._names["get_inputs"]()
+            drawn = [drawn] if isinstance(drawn, Tensor) else list(drawn)
         leaves, tree = pytree.tree_flatten(drawn)
         if self._fixed is None:
             self._fixed = ([_TENSOR if isinstance(one, Tensor) else one for one in leaves], tree)
@@ -233,7 +247,9 @@ class Problem:
         """What the model returns, as one tensor; in float64 throughout if the tensors are."""
         floating = next(one.dtype for one in tensors if one.is_floating_point())
         model, arguments = self.prepared(tensors, scalars or {})
-        with torch.no_grad(), _Widened() if floating == torch.float64 else contextlib.nullcontext():
+        wide = _Widened() if floating == torch.float64 else contextlib.nullcontext()
+        at = torch.device("meta") if tensors[0].is_meta else contextlib.nullcontext()
+        with torch.no_grad(), wide, at:
             output = joined(model(*arguments), floating)
         return output.double() if floating == torch.float64 else output
 
@@ -302,7 +318,8 @@ class _Count(TorchDispatchMode):
         packet = func._overloadpacket
         if packet in flop_registry:
             self.flops += float(flop_registry[packet](*args, **kwargs, out_val=result))
-        self.terms += _terms(packet.__name__, args, result)
+        if not any(one.alias_info is not None for one in func._schema.returns):
+            self.terms += max(1, _terms(packet.__name__, args, result))
         return result
 
 
@@ -347,7 +364,7 @@ def problem_spec(
     shapes: Sequence[Shape],
     edge_shapes: Sequence[Shape],
     own_shape: Shape,
-    patterns: Sequence[str],
+    chosen: Sequence[str],
     dtype: str = "float32",
     training: bool = True,
     exact: bool = False,
@@ -367,7 +384,7 @@ def problem_spec(
         shapes: Small sizes for the verification.
         edge_shapes: Sizes that blocks do not divide.
         own_shape: The sizes of the problem, which are timed.
-        patterns: Those of `autokernel.ops.fills.derived` on the inputs that make sense here.
+        chosen: Those of `patterns` that make sense here.
         dtype: What it computes in.
         training: The model's mode.
         exact: The result is integers, which a right kernel gets exactly.
@@ -409,7 +426,7 @@ def problem_spec(
         timing_shapes=(own_shape,),
         dtypes=(dtype,),
         options=({word: value for word, (_number, value) in (scalars or {}).items()},),
-        fills=_fills(len(inputs), patterns),
+        fills={word: patterns([True] * len(inputs))[word] for word in chosen},
         strided_inputs=(),
         flops=lambda shape: find_cost(shape).flops,
         reduction_length=lambda shape: find_cost(shape).terms,
@@ -421,9 +438,13 @@ def problem_spec(
     )
 
 
-def _fills(count: int, chosen: Sequence[str]) -> dict[str, Fill]:
-    derived = fills.derived(tuple(torch.empty(1) for _ in range(count)))
-    return {word: derived[word] for word in chosen}
+def patterns(floating: Sequence[bool]) -> dict[str, Fill]:
+    """Value patterns for inputs, of which some are floating-point: those that are derived for any spec, and negated.
+
+    The benchmark draws many inputs from 0 to 1, where a kernel that returns them is a right rectifier.
+    """
+    found = {f"negated_{place}": fills.scaled(place, -1.0) for place, one in enumerate(floating) if one}
+    return {**found, **fills.derived(tuple(torch.empty(1) if one else torch.empty(1).long() for one in floating))}
 
 
 def _no_error(*tensors: Tensor, **_options: Any) -> Magnitude:
