@@ -149,7 +149,8 @@ class KernelSpec:
         result_dtypes: Accepted dtypes of the result: names, ``input`` for the first floating input's
             dtype, or the name of an option whose value names it (``out_dtype``).
         baseline: What PyTorch users run today, ``baseline(*inputs, **options)``; ``reference``
-            when None.  Timed as "pytorch", and the source of the error that PyTorch itself makes.
+            when None, which does not do for dtypes of 8 bits.  Timed as "pytorch", and the source of
+            the error that PyTorch itself makes.
         composed: A composition of elementary operators, timed as "composed" on request.
         flops: FLOP of one call for a shape.
         bytes_moved: Least bytes moved to and from memory, for a shape and an item size.  Inputs
@@ -191,7 +192,11 @@ class KernelSpec:
         if not self.shapes:
             raise InvalidSpec(f"spec {self.name!r} has no shapes; give at least one, such as {{'n': 1024}}")
         for name in self.dtypes:
-            dtype_named(name)
+            if dtype_named(name).itemsize == 1 and self.baseline is None:
+                raise InvalidSpec(
+                    f"spec {self.name!r} has no baseline, and PyTorch does not compute the reference in {name}; give a "
+                    "baseline that converts its inputs first"
+                )
         for shape in (*self.shapes, *self.large_shapes, *self.timing_shapes, *self.cpu_timing_shapes):
             if not shape or not all(isinstance(size, int) and size > 0 for size in shape.values()):
                 raise InvalidSpec(
