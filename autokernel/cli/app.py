@@ -16,6 +16,7 @@ from autokernel.cli import (
     benchmarking,
     campaigning,
     deciding,
+    exporting,
     integrating,
     judging,
     opening,
@@ -88,6 +89,7 @@ deciding.register(app)
 viewing.register(app)
 plotting.register(app)
 integrating.register(app)
+exporting.register(app)
 opening.register(app)
 profiling.register(app)
 outside.register(app)
