@@ -64,7 +64,8 @@ def _guard(facts: Mapping[str, Any]) -> str:
     if facts["numbers"]:
         ranges = [f"`{name}` from {low:g} to {high:g}" for name, (low, high) in sorted(facts["numbers"].items())]
         notes.append(f"Options that are numbers: {', '.join(ranges)}.")
-    notes.append("A tensor that is not contiguous is copied first. `report()` counts calls and reasons.")
+    notes.append(f"Memory layouts: {', '.join(facts['layouts'])}; a tensor that lies otherwise is copied first.")
+    notes.append("`report()` counts calls and reasons.")
     return "Any other call runs PyTorch. The kernel runs if\n\n" + "\n".join(lines) + "\n\n" + " ".join(notes)
 
 

@@ -7,6 +7,7 @@ Every exported package carries this file and `coverage`; it needs torch and the 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import warnings
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from autokernel.integration.coverage import Coverage
+from autokernel.verifier.layouts import name_of
 
 __all__ = ["GuardedKernel"]
 
@@ -144,7 +146,7 @@ class GuardedKernel:
         places = {value.device for value in inputs}
         if len(places) != 1 or next(iter(places)).type != device["kind"]:
             return f"not all on one device of kind {device['kind']}"
-        if device["kind"] == "cuda" and torch.cuda.get_device_name(next(iter(places))) != device["name"]:
+        if device["kind"] == "cuda" and torch.cuda.get_device_name(next(iter(places))).strip() != device["name"]:
             return f"it was verified on {device['name']}"
         return ""
 
@@ -164,7 +166,8 @@ class GuardedKernel:
             self._results[key] = self._result_of(inputs, options)
         expected = self._results[key]
         passed = [self._laid_out(index, value) for index, value in enumerate(inputs)]
-        output = self._function(*passed, **{name: options[name] for name in options if name in self._takes})
+        with _on_device(inputs[0].device):
+            output = self._function(*passed, **{name: options[name] for name in options if name in self._takes})
         if self._rows and inputs[self._rows[0]].dim() != 2:
             output = output.reshape(inputs[self._rows[0]].shape[:-1] + output.shape[1:])
         if expected is not None and output.shape != expected[0]:
@@ -187,11 +190,23 @@ class GuardedKernel:
         return shape[:-1].numel(), shape[-1]
 
     def _laid_out(self, index: int, value: Tensor) -> Tensor:
-        """The input as a contiguous tensor, aligned unless others were verified, with rows as one dimension."""
-        aligned = value.storage_offset() * value.element_size() % _ALIGNMENT == 0 or self.facts["unaligned"]
-        if not (aligned and value.is_contiguous()):
-            value = value.clone(memory_format=torch.contiguous_format)
-        return value.view(self._folded(index, value.shape)) if index in self._rows and value.dim() != 2 else value
+        """The input with its rows as one dimension; copied if it lies in memory as was not verified."""
+        if index in self._rows and value.dim() != 2:
+            value = value.reshape(self._folded(index, value.shape))
+        layouts = self.facts["layouts"]
+        aligned = value.storage_offset() * value.element_size() % _ALIGNMENT == 0 or "offset" in layouts
+        if aligned and value.is_contiguous():
+            return value
+        if aligned and index in self.facts["strided"] and name_of(value.shape, value.stride()) in layouts:
+            return value
+        return value.clone(memory_format=torch.contiguous_format)
 
     def _warn(self, message: str) -> None:
         warnings.warn(f"{self.facts['operation']}: {message}", RuntimeWarning, stacklevel=2)
+
+
+def _on_device(device: torch.device) -> Any:
+    """Make a GPU the current one, as a launch needs it."""
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(device)

@@ -25,6 +25,9 @@ def kernel_fn(x, weight, eps=1e-6):
 """
 WRONG_SHAPE = RAISES.replace('raise ValueError("out of luck")', "return x[:1]")
 WIDE = RAISES.replace('raise ValueError("out of luck")', "return (x * 0 + 2).double()")
+REPORTS_STRIDES = RAISES.replace(
+    'raise ValueError("out of luck")', "return torch.tensor(x.stride()).float().repeat(16, 128)"
+).replace("BACKEND", "import torch\nBACKEND")
 NAMES = (f"guarded_{number}" for number in itertools.count())
 
 
@@ -156,6 +159,19 @@ def test_a_kernel_that_cannot_be_loaded_gives_way(tmp_path):
 
     with pytest.warns(RuntimeWarning, match="cannot be loaded .*no compiler; PyTorch runs instead"):
         package.rmsnorm(torch.randn(16, 256), torch.ones(256))
+
+
+@pytest.mark.parametrize(
+    ("labels", "strides"),
+    [(["M=16 N=256 float32"], (256, 1)), (["M=16 N=256 float32", "M=16 N=256 float32 transposed"], (1, 16))],
+)
+def test_a_layout_is_the_kernels_only_if_it_was_verified(tmp_path, labels, strides):
+    package = exported(tmp_path, REPORTS_STRIDES, labels)
+
+    output = package.rmsnorm(torch.randn(256, 16).t(), torch.ones(256))
+
+    assert tuple(output[0, :2].int().tolist()) == strides
+    assert package.report() == {"kernel": 1}
 
 
 def test_a_result_has_pytorchs_dtype(tmp_path):
