@@ -18,7 +18,12 @@ __all__ = ["spawn", "start"]
 
 
 def spawn(
-    folder: RunFolder, *, experiments: int = 20, minutes: float | None = None, approval: str | None = None
+    folder: RunFolder,
+    *,
+    experiments: int = 20,
+    minutes: float | None = None,
+    approval: str | None = None,
+    workers: str | None = None,
 ) -> int:
     """Start ``autokernel run`` on a run, in its own session and with its output in ``.autokernel/driver.log``.
 
@@ -27,6 +32,7 @@ def spawn(
         experiments: How many to make.
         minutes: Begin none after so many.
         approval: ``auto`` or ``approve``; None for what target.toml says.
+        workers: Where to judge, as in ``autokernel run --workers``; in that process itself when None.
 
     Returns:
         The process id.  Whether it took the run over, `RunFolder.status` says.
@@ -48,6 +54,7 @@ def spawn(
     call = [sys.executable, "-m", "autokernel.cli", "run", str(folder.path), "--experiments", str(experiments)]
     call += [] if minutes is None else ["--minutes", str(minutes)]
     call += [] if approval is None else ["--approval", approval]
+    call += [] if workers is None else ["--workers", workers]
     return start(call, folder.paths.log).pid
 
 

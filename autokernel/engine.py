@@ -1,6 +1,6 @@
-"""One experiment from proposal to decision: asks the agent, has the candidate judged, settles it.
+"""Experiments from proposal to decision: asks the agent, has the candidate judged, settles it.
 
-The judge blocks, so it runs in a thread of its own; meanwhile commands are carried out.  An
+The judge blocks, so it runs in threads of its own; meanwhile commands are carried out.  An
 evaluation whose caller was cancelled goes on, and the next call takes its result up.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import threading
 import time
 from collections.abc import Awaitable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,10 +35,15 @@ __all__ = ["POLL_SECONDS", "Engine", "Judge"]
 POLL_SECONDS = 0.1
 _MOST_ATTEMPTS = 3
 _MOST_REPEATS = 3
+_MOST_LANES = 64
 
 
 class Judge(Protocol):
-    """What the engine needs of an evaluator; `autokernel.evaluator.Evaluator` is one."""
+    """What the engine needs of an evaluator; `autokernel.evaluator.Evaluator` is one.
+
+    One that can judge several candidates at once says how many in ``lanes``, and may be called from as many
+    threads.  One that has no operation yet has ``bind``, which is given the run's and returns the judge.
+    """
 
     def evaluate(self, source: str, *, incumbent: str | None = None, compiled: bool = False) -> Judged: ...
 
@@ -53,8 +59,29 @@ class _Evaluation:
     confirmation: Measurement | None = None
 
 
+@dataclasses.dataclass
+class _Lane:
+    """A candidate that is being judged.
+
+    Attributes:
+        incumbent: The experiment whose kernel it is timed beside; None if there was no right one.
+        first: There was no kernel that it had to beat.
+        future: Its judgement.
+        seconds: What the judging took, once it has ended.
+    """
+
+    incumbent: Experiment | None
+    first: bool
+    future: Future[Judged]
+    seconds: float = 0.0
+
+
 class Engine:
-    """Makes experiments, one at a time.
+    """Makes experiments, as many at a time as the judge has lanes, and decides them in their order.
+
+    Several candidates may be timed beside the same incumbent.  When one of them is kept, another that beat
+    the old incumbent too has beaten a kernel that is not the best any more; it is judged again beside the
+    new one.  So a kept kernel was always faster than the one that it replaces.
 
     Args:
         recorder: The run.
@@ -77,8 +104,12 @@ class Engine:
         self._spec: KernelSpec | None = None
         self._sources: dict[str, str] = {}
         self._refused = ""
-        self._in_flight: tuple[int, Future[Judged]] | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="autokernel-judge")
+        self._lanes: dict[int, _Lane] = {}  # by the experiment's number
+        self._bound = False
+        self._making = threading.Lock()
+        self._here = threading.local()  # .number: the experiment that a thread of the judge is at work on
+        threads = _MOST_LANES if hasattr(judge, "lanes") else 1
+        self._thread = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="autokernel-judge")
 
     @property
     def agent_edits_kernel(self) -> bool:
@@ -86,10 +117,16 @@ class Engine:
         name = self._agent if isinstance(self._agent, str) else ""
         return name == "human" or getattr(self._agent, "edits_kernel", False)
 
+    @property
+    def judging(self) -> int:
+        """How many candidates are being judged."""
+        return len(self._lanes)
+
     def close(self) -> None:
         """Call off what is being judged, and end the runner."""
-        if self._in_flight is not None and not self._in_flight[1].done():
-            self._recorder.cancelled(self._in_flight[0])
+        for number, lane in self._lanes.items():
+            if not lane.future.done():
+                self._recorder.cancelled(number)
         if self._judge is not None:
             self._judge.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -104,43 +141,44 @@ class Engine:
             self._ready = agents.ready(self._agent, self._folder.path)
         return self._ready
 
-    async def advance(self) -> Experiment | None:
-        """Bring the unfinished experiment, or a new one, to its decision (or to its wait).
+    async def advance(self, more: int = 1) -> Experiment | None:
+        """Bring the oldest undecided experiment to its decision (or to its wait).
+
+        Meanwhile new ones are proposed, and judged where the judge has a lane free.
+
+        Args:
+            more: How many may be proposed.
 
         Returns:
-            The experiment, or None if the agent was interrupted by a command.
+            The experiment, or None if there is none, because a command interrupted the agent.
 
         Raises:
             Exhausted: The agent has nothing more to try.
             AutokernelError: The judging itself failed.
         """
-        unfinished = [one for one in self._recorder.state.unfinished if one.state is State.PROPOSED]
-        experiment = unfinished[0] if unfinished else await self._propose()
-        return None if experiment is None else await self.judge(experiment)
-
-    async def judge(self, experiment: Experiment) -> Experiment:
-        """Have a candidate judged and decided; what a kill left judged is only decided.
-
-        Returns:
-            The experiment, decided, or waiting for a person.
-
-        Raises:
-            AutokernelError: The judging itself failed; the experiment stays undecided.
-        """
-        number, begin = experiment.number, time.monotonic()
-        if experiment.correctness:
-            return self._settle(experiment)
-        attempts = self._recorder.state.attempts.get(number, 0)
-        fault = _unusable(self._source(experiment), self._target.backend)
-        if attempts >= _MOST_ATTEMPTS:
-            fault = f"the process that judged it was killed {attempts} times while it did (out of memory?)"
-        evaluation = _rejected(fault, crash=attempts >= _MOST_ATTEMPTS) if fault else await self._evaluate(experiment)
-        best = self._recorder.state.best
-        advice = decide(evaluation, self._target.policy, first=best is None or _is_stand_in(best))
-        waits = self._target.approval == "approve" and number > 0 and evaluation.verdict.accepted
-        seconds = time.monotonic() - begin
-        judged = self._recorder.judged(number, evaluation, advice, seconds=seconds, waits=waits)
-        return judged if waits else self._settle(judged)
+        while True:
+            undecided = [one for one in self._recorder.state.unfinished if one.state is State.PROPOSED]
+            lanes = self._lane_count()
+            running = sum(not lane.future.done() for lane in self._lanes.values())
+            for experiment in [one for one in undecided if one.number not in self._lanes][: max(0, lanes - running)]:
+                self._start(experiment)
+            oldest = undecided[0] if undecided else None
+            if oldest is not None and oldest.number in self._lanes and self._lanes[oldest.number].future.done():
+                decided = self._finish(oldest)
+                if decided is not None:
+                    return decided
+            elif more > 0 and len(undecided) < _ahead(lanes) and self._recorder.state.best is not None:
+                try:
+                    more = more - 1 if await self._propose() is not None else 0
+                except Exhausted:
+                    if oldest is None:
+                        raise
+                    more = 0  # what is being judged may give it ideas
+            elif oldest is None:
+                return None
+            else:
+                await self._until_one_ends()
+                more = 0 if self._desk.interrupted else more
 
     async def _propose(self) -> Experiment | None:
         """Take a person's edit, or ask the agent; None if a command interrupted it."""
@@ -209,38 +247,74 @@ class Engine:
             record=self._folder.record,
         )
 
-    async def _evaluate(self, experiment: Experiment) -> Judged:
-        """Run the judge in its thread, and carry out commands meanwhile."""
-        number = experiment.number
-        if self._in_flight is None or self._in_flight[0] != number:
-            self._in_flight = number, self._start(experiment)
-        future = self._in_flight[1]
+    def _start(self, experiment: Experiment) -> None:
+        """Have a candidate judged beside the best kernel that there is now."""
+        number, best = experiment.number, self._recorder.state.best
+        if best is not None and number > 0 and experiment.parent != best.commit and not experiment.correctness:
+            experiment = self._recorder.rebase(number)
+        attempts = self._recorder.state.attempts.get(number, 0)
+        fault = _unusable(self._source(experiment), self._target.backend)
+        if attempts >= _MOST_ATTEMPTS:
+            fault = f"the process that judged it was killed {attempts} times while it did (out of memory?)"
+        incumbent = _right(best)
+        self._lanes[number] = lane = _Lane(incumbent, best is None or _is_stand_in(best), Future())
+        if experiment.correctness or fault:  # judged before a kill, or nothing to judge
+            lane.future.set_result(_rejected(fault, crash=attempts >= _MOST_ATTEMPTS))
+            return
+        source, rival = self._source(experiment), None if incumbent is None else self._source(incumbent)
+        self._recorder.judging(number)
+        lane.future = self._thread.submit(self._judge_in_thread, lane, number, source, rival)
+
+    def _judge_in_thread(self, lane: _Lane, number: int, source: str, incumbent: str | None) -> Judged:
+        options: dict[str, Any] = {"compiled": True} if self._target.compiled else {}
+        self._here.number, begin = number, time.monotonic()
+        try:
+            return self._the_judge().evaluate(source, incumbent=incumbent, **options)
+        finally:
+            lane.seconds = time.monotonic() - begin
+
+    async def _until_one_ends(self) -> None:
+        """Wait until one more candidate is judged, and carry out commands meanwhile."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
         def wake(_: Future[Judged]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(ended.set)
 
-        future.add_done_callback(wake)
-        while not future.done():
+        running = [lane.future for lane in self._lanes.values() if not lane.future.done()]
+        for future in running:
+            future.add_done_callback(wake)
+        self._desk.interrupted = False
+        while not any(future.done() for future in running):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), timeout=POLL_SECONDS)
             self._desk.work()
-        self._in_flight = None
+
+    def _finish(self, experiment: Experiment) -> Experiment | None:
+        """Decide an experiment whose judging has ended.
+
+        Returns:
+            The experiment, decided, or waiting for a person; None if it has to be judged again.
+
+        Raises:
+            AutokernelError: The judging itself failed; the experiment stays undecided.
+        """
+        number, best = experiment.number, self._recorder.state.best
+        lane = self._lanes.pop(number)
+        if experiment.correctness:
+            return self._settle(experiment)  # what a kill left judged is only decided
         try:
-            return future.result()
+            evaluation = lane.future.result()
         except BaseException as error:
             self._recorder.cancelled(number)
             self._recorder.events.write("error", experiment=number, error=f"{type(error).__name__}: {error}")
             raise
-
-    def _start(self, experiment: Experiment) -> Future[Judged]:
-        best = self._recorder.state.best
-        incumbent = None if best is None or not best.passed else self._source(best)
-        source = self._source(experiment)
-        options: dict[str, Any] = {"compiled": True} if self._target.compiled else {}
-        self._recorder.judging(experiment.number)
-        return self._thread.submit(lambda: self._the_judge().evaluate(source, incumbent=incumbent, **options))
+        advice = decide(evaluation, self._target.policy, first=lane.first)
+        if advice.kind == "keep" and number > 0 and lane.incumbent != _right(best):
+            return None  # it beat a kernel that is not the best any more
+        waits = self._target.approval == "approve" and number > 0 and evaluation.verdict.accepted
+        judged = self._recorder.judged(number, evaluation, advice, seconds=lane.seconds, waits=waits)
+        return judged if waits else self._settle(judged)
 
     def _settle(self, experiment: Experiment) -> Experiment:
         """Carry out the policy's advice, and make kernel.py the best kernel again."""
@@ -269,30 +343,52 @@ class Engine:
             self._spec = ops.resolve(self._target.reference)
         return self._spec
 
-    def _the_judge(self) -> Judge:
-        """The judge; called in its thread, because starting one takes a moment."""
-        if self._judge is None:
-            from autokernel.evaluator import Evaluator, EvaluatorSettings
-            from autokernel.ops import TimingCase
+    def _lane_count(self) -> int:
+        """How many candidates to judge at once; one where a person decides or writes the kernels."""
+        if self._target.approval == "approve" or self.agent_edits_kernel:
+            return 1
+        return min(_MOST_LANES, getattr(self._judge, "lanes", 1))
 
-            target = self._target
-            cases = [
-                TimingCase(
-                    shape=case.shape, dtype=target.dtype, options=case.options, weight=case.weight, layout=case.layout
-                )
-                for case in target.timing
-            ]
-            settings = EvaluatorSettings(promising=1 + target.policy.threshold / 2)  # what may be kept is confirmed
-            self._judge = Evaluator(
-                target.reference, device=target.device, timing_cases=cases, dtype=target.dtype, settings=settings,
-                progress=self._progress,
-            )  # fmt: skip
-        return self._judge
+    def _the_judge(self) -> Judge:
+        """The judge, made or given the run's operation at the first call; called in its threads."""
+        with self._making:
+            if self._judge is None or (not self._bound and hasattr(self._judge, "bind")):
+                self._judge = self._make_judge()
+            self._bound = True
+            return self._judge
+
+    def _make_judge(self) -> Judge:
+        from autokernel.evaluator import Evaluator, EvaluatorSettings
+        from autokernel.ops import TimingCase
+
+        target = self._target
+        cases = [
+            TimingCase(
+                shape=case.shape, dtype=target.dtype, options=case.options, weight=case.weight, layout=case.layout
+            )
+            for case in target.timing
+        ]
+        settings = EvaluatorSettings(promising=1 + target.policy.threshold / 2)  # what may be kept is confirmed
+        make = getattr(self._judge, "bind", Evaluator)
+        judge: Judge = make(
+            target.reference, device=target.device, timing_cases=cases, dtype=target.dtype, settings=settings,
+            progress=self._progress,
+        )  # fmt: skip
+        return judge
 
     def _progress(self, update: dict[str, Any]) -> None:
-        """Called in the judge's thread."""
-        number = self._in_flight[0] if self._in_flight is not None else None
-        self._recorder.events.write("progress", experiment=number, **update)
+        """Called in a thread of the judge."""
+        self._recorder.events.write("progress", experiment=getattr(self._here, "number", None), **update)
+
+
+def _right(best: Experiment | None) -> Experiment | None:
+    """The best kernel's experiment, unless it is a baseline that failed verification."""
+    return best if best is not None and best.passed else None
+
+
+def _ahead(lanes: int) -> int:
+    """How many experiments may be undecided, so that a slow one does not keep the other lanes waiting."""
+    return 1 if lanes == 1 else 2 * lanes
 
 
 def _baseline_reason(experiment: Experiment) -> str:

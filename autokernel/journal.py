@@ -4,8 +4,8 @@
 git references, rows of results.tsv and events follow from it and are made again when a kill came
 between.  Beside it, ``experiments/<n>.json`` holds the full record of each experiment.
 
-Kinds of lines: ``proposed``, ``judging``, ``cancelled``, ``judged``, ``decided``, ``command``,
-``note``.  docs/run-folder.md describes their fields.
+Kinds of lines: ``proposed``, ``judging``, ``cancelled``, ``rebased``, ``judged``, ``decided``,
+``command``, ``note``.  docs/run-folder.md describes their fields.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class JournalState:
         kind, number = entry.get("kind"), entry.get("number", -1)
         if entry.get("command"):
             self.commands.add(entry["command"])
-        if kind in ("proposed", "judged", "decided"):
+        if kind in ("proposed", "rebased", "judged", "decided"):
             self.experiments[number] = Experiment.from_dict(entry["experiment"])
         if kind == "proposed":
             del self.comments[: entry.get("heard", 0)]
@@ -66,7 +66,7 @@ class JournalState:
                 self.supersedes[number] = entry["supersedes"]
         elif kind == "judging":
             self.attempts[number] = self.attempts.get(number, 0) + 1
-        elif kind in ("cancelled", "judged", "decided"):
+        elif kind in ("cancelled", "rebased", "judged", "decided"):
             self.attempts.pop(number, None)
         elif kind == "command":
             self._apply_command(entry)

@@ -138,6 +138,21 @@ class Recorder:
         self._finish_superseded()
         return experiment
 
+    def rebase(self, number: int) -> Experiment:
+        """Put an undecided experiment on the best kernel that there is now, which it will be timed beside."""
+        experiment, best = self.state.experiments[number], self.state.best
+        assert best is not None  # it was the parent of an experiment before
+        source = self.history.source(experiment.commit)
+        commit = self.history.commit(source, best.commit, commit_message(experiment))
+        experiment = dataclasses.replace(experiment, commit=commit, parent=best.commit)
+        self._checkpoint("rebase-committed")
+        self.records.write(number, {**self.records.read(number), **self._record(experiment)})
+        self.journal.write("rebased", experiment=experiment)
+        self._checkpoint("rebase-journalled")
+        self.history.set_refs({f"{EXPERIMENTS}/{number}": commit})
+        self.events.write("rebased", experiment=number, onto=best.number, commit=commit)
+        return experiment
+
     def judging(self, number: int) -> None:
         """Note that the judging of an experiment begins."""
         self.journal.write("judging", number=number)
@@ -329,6 +344,7 @@ class Recorder:
         self.events.write(
             "decided", experiment=experiment.number, decision=experiment.decision, reason=experiment.reason,
             by=experiment.decided_by, correctness=experiment.correctness, speedups=speedups, commit=experiment.commit,
+            worker=experiment.worker,
         )  # fmt: skip
 
     def _rows(self) -> list[Row]:

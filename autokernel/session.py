@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from autokernel.desk import Desk
 from autokernel.engine import POLL_SECONDS, Engine, Judge
 from autokernel.errors import UsageError
 from autokernel.events import Command
-from autokernel.experiment import Experiment, RunStatus, State, Summary, tally
+from autokernel.experiment import Experiment, RunStatus, State, Summary, decided, tally
 from autokernel.policy import Move, PolicySettings, next_move
 from autokernel.recorder import Checkpoint, Recorder
 from autokernel.runfolder import RunFolder
@@ -41,7 +42,8 @@ class Session:
         agent: Who proposes: a name as in `autokernel.agents.make`, an `Agent`, or None for the one
             that target.toml names.
         approval: ``auto`` or ``approve``; None for what target.toml says.
-        evaluator: Who judges; an `Evaluator` of its own when None.
+        evaluator: Who judges; an `Evaluator` of its own when None.  A `DaskEvaluator` judges several
+            candidates at once, on as many workers.
         take_edit: What a person wrote into kernel.py becomes the next candidate, instead of being
             committed aside.
         checkpoint: For tests: called with the name of each step that a kill might come after.
@@ -137,7 +139,12 @@ class Session:
 
     @staticmethod
     def spawn_detached(
-        path: str | Path, *, experiments: int = 20, minutes: float | None = None, approval: str | None = None
+        path: str | Path,
+        *,
+        experiments: int = 20,
+        minutes: float | None = None,
+        approval: str | None = None,
+        workers: str | None = None,
     ) -> int:
         """Drive a run in a process of its own that outlives this one; returns its process id.
 
@@ -146,7 +153,8 @@ class Session:
         Raises:
             RunBusy: A process drives the run already; this session counts, so close it first.
         """
-        return detached.spawn(RunFolder(path), experiments=experiments, minutes=minutes, approval=approval)
+        folder = RunFolder(path)
+        return detached.spawn(folder, experiments=experiments, minutes=minutes, approval=approval, workers=workers)
 
     # What there is
 
@@ -194,7 +202,7 @@ class Session:
             if self.waiting is not None:
                 raise UsageError(_wait_for(self.waiting))
             self._check_agent()
-            experiment = await self._engine.advance()
+            experiment = await self._engine.advance(0 if self._recorder.state.unfinished else 1)
         if experiment is None:
             raise UsageError("the run was stopped before the agent proposed anything")
         return experiment
@@ -203,7 +211,7 @@ class Session:
         """Make experiments until there are enough, the policy or a person says stop, or the agent is done.
 
         A paused run waits until it is resumed; so does one with an experiment that waits for a
-        decision.  A stop lets the experiment in progress finish.
+        decision.  A stop lets what is being judged finish.
 
         Args:
             experiments: How many; the baseline does not count.
@@ -252,14 +260,17 @@ class Session:
             while self._recorder.state.unfinished:
                 if self.waiting is not None:
                     raise UsageError(_wait_for(self.waiting))
-                await self._engine.advance()
+                await self._engine.advance(0)
             before = self._recorder.judged_before(source)
             if before is not None:
                 raise UsageError(
                     f"this text was judged already, as experiment {before.number} ({before.decision}); the same kernel "
                     "timed again would only measure noise, so change it first"
                 )
-            return await self._engine.judge(self._recorder.propose(source, hypothesis, agent))
+            self._recorder.propose(source, hypothesis, agent)
+            experiment = await self._engine.advance(0)
+        assert experiment is not None  # the one that was just proposed
+        return experiment
 
     async def _loop(
         self, made: dict[int, Experiment], begin: float, experiments: int | None, minutes: float | None
@@ -267,26 +278,39 @@ class Session:
         """Make experiments into ``made``; returns why it ended."""
         while True:
             self._desk.work()
-            if self._desk.stop_asked:
-                return Move("stop", self._desk.stop_asked, "asked")
-            if self._recorder.state.paused or self.waiting is not None:
-                await asyncio.sleep(POLL_SECONDS)
-                continue
-            elapsed = (time.monotonic() - begin) / 60
-            move = next_move(self.experiments, self.target.policy, made=len(made), minutes=elapsed)
-            if not self._recorder.state.unfinished:
-                if experiments is not None and len(made) >= experiments:
-                    return Move("stop", f"{experiments} experiments were made", "experiments")
-                if minutes is not None and elapsed >= minutes:
-                    return Move("stop", f"{minutes:g} minutes are over", "minutes")
-                if move.kind == "stop":
-                    return move
+            resting = self._recorder.state.paused or self.waiting is not None
+            if not self._engine.judging:
+                if self._desk.stop_asked:
+                    return Move("stop", self._desk.stop_asked, "asked")
+                if resting:
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+            move = self._move(len(made), (time.monotonic() - begin) / 60, experiments, minutes)
+            if move.kind == "stop" and not self._recorder.state.unfinished:
+                return move
+            goes_on = move.kind == "continue" and not resting and not self._desk.stop_asked
             try:
-                experiment = await self._engine.advance()
+                experiment = await self._engine.advance(self._room(len(made), experiments) if goes_on else 0)
             except Exhausted as exhausted:
                 return Move("stop", f"the agent has nothing more to try: {exhausted}", "exhausted")
             if experiment is not None and experiment.number > 0:
                 made[experiment.number] = experiment
+
+    def _move(self, made: int, elapsed: float, experiments: int | None, minutes: float | None) -> Move:
+        """Whether to go on after ``made`` experiments and ``elapsed`` minutes."""
+        if experiments is not None and made >= experiments:
+            return Move("stop", f"{experiments} experiments were made", "experiments")
+        if minutes is not None and elapsed >= minutes:
+            return Move("stop", f"{minutes:g} minutes are over", "minutes")
+        return next_move(self.experiments, self.target.policy, made=made, minutes=elapsed)
+
+    def _room(self, made: int, experiments: int | None) -> int:
+        """How many more may be proposed, given those that are undecided."""
+        open_ones = sum(one.number > 0 for one in self._recorder.state.unfinished)
+        limits = [] if experiments is None else [experiments - made]
+        if self.target.policy.experiments is not None:
+            limits.append(self.target.policy.experiments - len(decided(self.experiments)))
+        return max(0, min(limits) - open_ones) if limits else sys.maxsize
 
     # What a person says; each takes effect at once, or as soon as nothing is being judged
 

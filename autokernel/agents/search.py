@@ -138,6 +138,8 @@ class SearchAgent:
         scores: dict[str, float] = {}  # by commit, relative to the baseline
         trials = []
         for experiment in context.experiments:
+            if not experiment.correctness:
+                continue  # it is being judged
             ratio = experiment.speedups.get("incumbent")
             gain = _gain(ratio) if experiment.passed else _FAILED
             score = scores[experiment.commit] = scores.get(experiment.parent, 0.0) + gain
