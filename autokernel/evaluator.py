@@ -18,7 +18,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -36,7 +36,7 @@ from autokernel.verifier import integrity, sanitize, selftest
 from autokernel.verifier import stages as verification
 from autokernel.verifier.trial import Trial, derived_seed
 
-__all__ = ["Evaluation", "Evaluator", "EvaluatorSettings"]
+__all__ = ["Evaluation", "Evaluator", "EvaluatorSettings", "device_lock", "harness_hash"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,25 @@ class Evaluation:
     measurement: Measurement | None = None
     confirmation: Measurement | None = None
     seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as JSON-ready data, samples included."""
+        times = {"measurement": self.measurement, "confirmation": self.confirmation}
+        found = {name: None if one is None else one.to_dict() for name, one in times.items()}
+        return {"verdict": self.verdict.to_dict(), **found, "seconds": self.seconds}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Read back what `to_dict` made."""
+        measurement, confirmation = (
+            Measurement.from_dict(data[name]) if data[name] else None for name in ("measurement", "confirmation")
+        )
+        return cls(
+            verdict=Verdict.from_dict(data["verdict"]),
+            measurement=measurement,
+            confirmation=confirmation,
+            seconds=data["seconds"],
+        )
 
 
 _P = ParamSpec("_P")
@@ -290,7 +309,12 @@ class Evaluator:
         return ratio is not None and ratio.low >= self.settings.promising
 
     def _verify(
-        self, runners: Sequence[Runner], source: str, seed: int, only: Sequence[Stage] | None, allow: Collection[str] = ()
+        self,
+        runners: Sequence[Runner],
+        source: str,
+        seed: int,
+        only: Sequence[Stage] | None,
+        allow: Collection[str] = (),
     ) -> tuple[Verdict, Trial | None]:
         with device_lock(self.device) if self.device.is_gpu else contextlib.nullcontext():
             verdict, trial = verification.verify(
@@ -462,7 +486,7 @@ def _half_of_the_cores() -> Iterator[None]:
 @contextlib.contextmanager
 def device_lock(device: Device) -> Iterator[None]:
     """Hold the one lock of a device, so that no two timings on this machine overlap."""
-    name = hashlib.sha256(f"{device.kind}:{device.index}".encode()).hexdigest()[:12]
+    name = hashlib.sha256(_identity(device).encode()).hexdigest()[:12]
     path = Path(tempfile.gettempdir()) / f"autokernel-device-{os.getuid()}-{name}.lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
@@ -472,14 +496,20 @@ def device_lock(device: Device) -> Iterator[None]:
         os.close(handle)
 
 
+def _identity(device: Device) -> str:
+    """What tells a device from all others of this machine, whatever number CUDA_VISIBLE_DEVICES gives it."""
+    unique = getattr(torch.cuda.get_device_properties(device.index), "uuid", "") if device.is_gpu else ""
+    return f"{device.kind}:{unique or device.index}"
+
+
 def _harness_facts() -> dict[str, Any]:
-    return {"harness": _harness_hash(), "platform": platform.platform()}
+    return {"harness": harness_hash(), "platform": platform.platform()}
 
 
 _HARNESS: list[str] = []
 
 
-def _harness_hash() -> str:
+def harness_hash() -> str:
     """A hash of the files that judge, so that a record says by what it was judged."""
     if not _HARNESS:
         digest = hashlib.sha256()

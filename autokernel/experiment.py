@@ -58,6 +58,7 @@ class Experiment:
         tokens: Language-model tokens that the proposal took, or None.
         think_seconds: What the agent took.
         seconds: From the proposal to the verdict.
+        worker: Which worker and device judged it, in words; "" for the process that drives the run.
         timestamp: When it was last changed, UTC.
     """
 
@@ -84,6 +85,7 @@ class Experiment:
     tokens: int | None = None
     think_seconds: float = 0.0
     seconds: float = 0.0
+    worker: str = ""
     timestamp: str = ""
 
     @property
@@ -204,6 +206,7 @@ def figures(verdict: Verdict, measurement: Measurement | None) -> dict[str, Any]
         "failed_stage": verdict.failed_stage.value if verdict.failed_stage else "",
         "findings": tuple(finding.kind for finding in verdict.findings),
         "untested": len(verdict.skipped),
+        "worker": str(verdict.details.get("worker", "")),
     }
     if measurement is not None:
         first = measurement.cases[0]
@@ -262,6 +265,7 @@ def to_row(experiment: Experiment, *, tag: str, operation: str, backend: str, dt
         agent=experiment.agent,
         tokens=experiment.tokens,
         seconds=experiment.seconds,
+        worker=experiment.worker,
         commit=experiment.commit[:12],
         timestamp=experiment.timestamp,
     )

@@ -48,6 +48,7 @@ COLUMNS = (
     "seconds",
     "commit",
     "timestamp",
+    "worker",
 )
 CORRECTNESS = ("PASS", "FAIL", "TIMEOUT", "CRASH")
 _SPACES = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -81,6 +82,7 @@ class Row:
         seconds: From the proposal to the verdict, without the agent's thinking.
         commit: Abbreviated; the whole kernel is there.
         timestamp: When it was decided, UTC.
+        worker: Which worker and device judged it, where there are several.
         extra: Fields of columns that a person added, by column.
     """
 
@@ -106,6 +108,7 @@ class Row:
     seconds: float | None = None
     commit: str = ""
     timestamp: str = ""
+    worker: str = ""
     extra: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, str]:
@@ -285,6 +288,10 @@ def _complete(columns: tuple[str, ...], line: str) -> bool:
     fields = line.rstrip("\r").split("\t")
     if len(fields) != len(columns):
         return False
+    if columns[-1] == "worker":
+        if fields[-1]:
+            return False  # nobody can say whether it was longer; the journal writes the row again
+        columns, fields = columns[:-1], fields[:-1]
     return columns[-1] != "timestamp" or _TIMESTAMP.match(fields[-1]) is not None
 
 

@@ -8,7 +8,7 @@ from autokernel.results import COLUMNS, ResultsFile, Row
 CONTRACT = (
     "experiment tag kernel_type throughput_tflops latency_us pct_peak speedup_vs_pytorch correctness peak_vram_mb "
     "description decision backend dtype speedup_vs_best ci_low ci_high speedup_vs_compile agent tokens seconds commit "
-    "timestamp"
+    "timestamp worker"
 )
 
 
@@ -61,7 +61,7 @@ def test_columns_that_were_moved_or_added_by_hand_are_respected(file):
     file.path.write_text("\t".join(["note", *reversed(COLUMNS)]) + "\n")
     file.append(row(1, agent="search"))
     with open(file.path, "a") as text:
-        text.write("\t".join(["mine", *(["2025-11-30T11:35:22Z"] + [""] * 20 + ["2"])]) + "\n")
+        text.write("\t".join(["mine", "", *(["2025-11-30T11:35:22Z"] + [""] * 20 + ["2"])]) + "\n")
 
     first, second = results.load(file.path)
     assert (first.experiment, first.agent, first.extra) == (1, "search", {"note": ""})
@@ -92,6 +92,13 @@ def test_a_torn_last_line_is_moved_aside_and_a_missing_newline_is_not(file):
     file.path.write_bytes(whole[:-1])  # an editor that leaves out the last newline
     assert file.repair([row(0)]) == []
     assert file.path.read_bytes() == whole
+
+    file.append(row(1, worker="worker-1 on node7, GPU 1"))
+    file.path.write_bytes(file.path.read_bytes()[:-4])  # whether the name was longer, nobody can say
+    file.repair([row(0), row(1, worker="worker-1 on node7, GPU 1")])
+    assert [one.worker for one in results.load(file.path)] == ["", "worker-1 on node7, GPU 1"]
+    file.path.write_bytes(whole)
+    next(file._aside.iterdir()).unlink()
 
     file.path.write_bytes(whole + b"1\trun\trmsn")
     notes = file.repair([row(0), row(1)])

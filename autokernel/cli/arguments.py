@@ -27,6 +27,7 @@ __all__ = [
     "RootOption",
     "ShapeOption",
     "SpecOption",
+    "WorkersOption",
     "device_option",
     "kernel_type",
     "one_of",
@@ -94,6 +95,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothin
 OperationOption = Annotated[str | None, typer.Option(help="Operation; default: KERNEL_TYPE in the file.")]
 RootOption = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
 ShapeOption = Annotated[list[str] | None, typer.Option(help="Sizes to time on, such as M=4096,N=4096; repeatable.")]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(help="Judge on several: local:N (a process for each GPU), or a Dask scheduler, tcp://HOST:PORT."),
+]
 SpecOption = Annotated[Path | None, typer.Option(help="Python file that defines your KernelSpec.")]
 
 

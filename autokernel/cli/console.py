@@ -101,7 +101,8 @@ class _StageLines:
 
 
 def describe(event: Mapping[str, Any]) -> str:
-    """A progress dictionary (``stage``, ``case``, ``status``) in a few words."""
+    """A progress dictionary (``stage``, ``case``, ``status``, ``worker``) in a few words."""
     words = [str(event[key]) for key in ("stage", "case") if event.get(key)]
     status = f": {event['status']}" if event.get("status") else ""
-    return " ".join(words) + status
+    worker = f" ({event['worker']})" if event.get("worker") else ""
+    return " ".join(words) + status + worker

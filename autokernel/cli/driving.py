@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from autokernel.experiment import Experiment, Summary
     from autokernel.session import Session
+    from autokernel.workers import DaskEvaluator
 
-__all__ = ["announce", "drive", "finish", "one_step", "one_submission"]
+__all__ = ["announce", "drive", "finish", "judge_on", "one_step", "one_submission"]
 
 _POLL_SECONDS = 0.2
 _Result = TypeVar("_Result")
@@ -40,11 +41,20 @@ def announce(path: Path, experiments: int, note: str = "") -> None:
     sys.stdout.flush()
 
 
-async def drive(path: Path, *, experiments: int, minutes: float | None, approval: str | None, quiet: bool) -> Summary:
+async def drive(
+    path: Path,
+    *,
+    experiments: int,
+    minutes: float | None,
+    approval: str | None,
+    quiet: bool,
+    workers: str | None = None,
+) -> Summary:
     """Make experiments in the run at ``path``, showing each one; ``quiet`` keeps stdout free.
 
     Raises:
         RunBusy: Another process drives the run.
+        BackendUnavailable: ``workers`` are wanted and Dask is not installed.
     """
     return await _with(
         path,
@@ -52,6 +62,7 @@ async def drive(path: Path, *, experiments: int, minutes: float | None, approval
         total=experiments,
         quiet=quiet,
         approval=approval,
+        workers=workers,
     )
 
 
@@ -79,21 +90,35 @@ async def _with(
     quiet: bool,
     lines: bool = True,
     approval: str | None = None,
+    workers: str | None = None,
 ) -> _Result:
     from autokernel.session import Session
 
-    session = Session.open(path, approval=approval)
-    try:
-        with _bar(total) as bar:
-            watcher = asyncio.create_task(_Watcher(path, bar, lines=lines and not quiet).follow())
-            try:
-                return await work(session)
-            finally:
-                watcher.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watcher
-    finally:
-        session.close()
+    with judge_on(workers, RunFolder(path).target.device) as judge:
+        session = Session.open(path, approval=approval, evaluator=judge)
+        try:
+            with _bar(total) as bar:
+                watcher = asyncio.create_task(_Watcher(path, bar, lines=lines and not quiet).follow())
+                try:
+                    return await work(session)
+                finally:
+                    watcher.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await watcher
+        finally:
+            session.close()
+
+
+@contextlib.contextmanager
+def judge_on(workers: str | None, device: str) -> Iterator[DaskEvaluator | None]:
+    """The judge that ``--workers`` asks for, for runs on ``device``; None for each run's own."""
+    if workers is None:
+        yield None
+        return
+    from autokernel.workers import DaskEvaluator, open_workers
+
+    with open_workers(workers, device=device) as client:
+        yield DaskEvaluator(client)
 
 
 def finish(path: Path, work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -17,6 +17,7 @@ from autokernel.cli.arguments import (
     RootOption,
     ShapeOption,
     SpecOption,
+    WorkersOption,
     one_of,
     parse_shapes,
     read_kernel,
@@ -99,6 +100,7 @@ def run(
     approval: Annotated[
         str | None, typer.Option(callback=one_of("auto", "approve"), help="Change who decides.")
     ] = None,
+    workers: WorkersOption = None,
     root: RootOption = ROOT,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,7 +111,7 @@ def run(
     if detach:
         from autokernel.session import Session
 
-        pid = Session.spawn_detached(path, experiments=experiments, minutes=minutes, approval=approval)
+        pid = Session.spawn_detached(path, experiments=experiments, minutes=minutes, approval=approval, workers=workers)
         if as_json:
             emit_json({"run": str(path), "pid": pid})
         else:
@@ -120,7 +122,7 @@ def run(
 
     if not as_json:
         announce(path, experiments)
-    work = drive(path, experiments=experiments, minutes=minutes, approval=approval, quiet=as_json)
+    work = drive(path, experiments=experiments, minutes=minutes, approval=approval, quiet=as_json, workers=workers)
     summary = finish(path, work)
     if as_json:
         emit_json(summary_data(summary))

@@ -73,6 +73,8 @@ def _show_experiment(experiment: Experiment, record: dict[str, Any]) -> None:
     say(f"experiment {experiment.number}: {outcome(experiment)}")
     say(f"hypothesis: {one_line(experiment.hypothesis, limit=2000)}")
     say(f"agent {experiment.agent}, commit {experiment.commit}, {experiment.seconds:.1f} s, {experiment.timestamp}")
+    if experiment.worker:
+        say(f"judged by {one_line(experiment.worker)}")
     if experiment.reason:
         say(f"decided by {experiment.decided_by or 'nobody yet'}: {experiment.reason}")
     if record.get("verdict"):

@@ -194,7 +194,7 @@ class _EventTail:
         elif kind in ("proposed", "judging"):
             self.doing = f"experiment {number} is being judged"
         elif kind == "progress":
-            words = " ".join(one_line(event[name], limit=60) for name in ("stage", "case") if event.get(name))
+            words = " ".join(one_line(event[name], limit=60) for name in ("stage", "case", "worker") if event.get(name))
             self.doing = f"experiment {number} is being judged: {words}"
         elif kind in ("decided", "waiting"):
             self.doing = ""

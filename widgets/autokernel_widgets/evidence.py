@@ -198,6 +198,8 @@ def cost(experiment: Experiment, record: Mapping[str, Any]) -> Node:
         else f"{experiment.peak_memory_mb:.4g} MB",
         "device": one_line((record.get("verdict") or {}).get("device") or record.get("device") or "?"),
     }
+    if experiment.worker:
+        facts["judged by"] = one_line(experiment.worker, limit=120)
     parts = [node("span", node("span", f"{name} ", class_="ak-small"), value) for name, value in facts.items()]
     return node("section", node("h4", "Cost"), node("div", *parts, class_="ak-row ak-facts"), aria_label="Cost")
 

@@ -203,6 +203,8 @@ def _facts(experiment: Experiment) -> list[Node]:
         ratio = experiment.speedups.get(name)
         if ratio is not None:
             facts.append(f"{times(ratio)} {said} ({interval(ratio)})")
+    if experiment.worker:
+        facts.append(f"judged by {one_line(experiment.worker, limit=120)}")
     if experiment.untested:
         facts.append(f"{experiment.untested} cases not tested")
     return [" · ".join(fact for fact in facts if fact)]
