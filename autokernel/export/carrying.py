@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -69,7 +70,7 @@ def _imported(source: str) -> set[str]:
 
 def _relative(source: str, folder: str) -> tuple[str, set[str]]:
     """The text with its imports of AutoKernel made relative to ``folder``, and the modules that they name."""
-    lines = source.splitlines(keepends=True)
+    lines = io.StringIO(source, newline="").readlines()  # at the line ends that Python sees, and no others
     needed: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []

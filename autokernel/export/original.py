@@ -44,7 +44,7 @@ def _with_needs(function: Callable[..., Any], operation: str) -> str:
             "exported"
         )
     text = inspect.getsource(module)
-    lines = text.splitlines()
+    lines = text.split("\n")
     definitions = _definitions(ast.parse(text))
     wanted, chosen = [name], {}
     while wanted:

@@ -111,3 +111,15 @@ def test_an_option_without_a_value_keeps_its_type(tmp_path):
     for options in ({}, {"causal": False, "sm_scale": 0.05}):
         torch.testing.assert_close(package.flash_attention(*inputs, **options), package.original(*inputs, **options))
     assert package.report() == {"kernel": 2}
+
+
+@pytest.mark.thorough
+def test_inductor_keeps_the_operator(package):
+    block, x = Block(package.rmsnorm), torch.randn(16, 256)
+    compiled = torch.compile(block, fullgraph=True)
+
+    with torch.no_grad():
+        output, kernel_calls = counted(package, lambda: compiled(x))
+
+    assert kernel_calls == 1
+    torch.testing.assert_close(output, Block(package.original)(x).detach())

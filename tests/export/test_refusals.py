@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from autokernel import starters
 from autokernel.archive import write_archive
@@ -10,7 +11,7 @@ from autokernel.cli import main
 from autokernel.errors import RunDamaged, UsageError
 from autokernel.export import export_hf, export_package
 from autokernel.runfolder import RunFolder
-from tests.export.recorded import record
+from tests.export.recorded import load, record
 from tests.recorded_run import record_run
 
 STARTER = starters.source("rmsnorm", "cpp")
@@ -112,6 +113,29 @@ def test_pytorch_code_that_cannot_go_along_is_refused(tmp_path, operation, torch
 
     with pytest.raises(UsageError, match=words):
         export_package(run, "fast", tmp_path / "project", torch_op=torch_op)
+
+
+def test_an_operation_of_ones_own_goes_along_with_what_its_file_defines(tmp_path):
+    (tmp_path / "my_op.py").write_text(SPEC.replace("scale=None", "scale: float | None = None"))
+    reference = f"{tmp_path / 'my_op.py'}:ours"
+    run = recorded(tmp_path, KERNEL, operation="ours", passed=["N=8 float32"], reference=reference)
+
+    package = load(export_package(run, "own_operation", tmp_path / "project", torch_op=True), "own_operation")
+
+    assert package.original(torch.ones(3)).tolist() == [2, 2, 2]
+    assert package.ours(torch.ones(8)).tolist() == [2] * 8
+    assert package.report() == {"kernel": 1}
+    assert "--spec FILE_WITH_ITS_SPEC" in (tmp_path / "project" / "README.md").read_text()
+
+
+def test_a_kernel_keeps_its_text_whatever_its_line_ends(tmp_path):
+    source = STARTER.replace("import torch\n", 'PAGE = "\x0c \u2028"\nimport torch\n', 1)
+    run = recorded(tmp_path, source)
+
+    project = export_package(run, "odd_lines", tmp_path / "project")
+
+    packaged = (project / "odd_lines" / "kernel.py").read_text()
+    assert packaged == source.replace("from autokernel.backends import", "from ._support import")
 
 
 @pytest.mark.parametrize("name", ["torch", "json", "class", "Fast", "1st", "a-b", "../up", ""])
