@@ -47,7 +47,8 @@ def _about(kept: KeptKernel) -> str:
     text = f"`{kept.spec.name}` as a {language} kernel"
     if kept.spec.description:
         text += f": `{one_line(kept.spec.description, limit=500)}`"
-    return f"{text}.\n\nFound, verified and timed by AutoKernel on {one_line(kept.verdict.device)}."
+    done = "Verified" if kept.measurement is None or kept.interpreted else "Verified and timed"
+    return f"{text}.\n\n{done} by AutoKernel on {one_line(kept.verdict.device)}."
 
 
 def _guard(facts: Mapping[str, Any]) -> str:
@@ -58,7 +59,9 @@ def _guard(facts: Mapping[str, Any]) -> str:
         "- no gradient is required (the kernel has no backward), and there is no autocast, transform or trace.",
     ]
     if facts["interpreted"]:
-        lines.append("- `TRITON_INTERPRET=1` is set: this kernel was verified in Triton's interpreter only, on no GPU.")
+        lines.insert(
+            0, "- `TRITON_INTERPRET=1` is set: this kernel was verified in Triton's interpreter only, on no GPU;"
+        )
     rows = [facts["inputs"][index] for index in facts["rows"]]
     notes = [f"Leading dimensions of `{', '.join(rows)}` are counted as one number of rows."] if rows else []
     if facts["numbers"]:

@@ -74,7 +74,7 @@ def kept_kernel(run: str | os.PathLike[str] | RunFolder, number: int | None = No
 
     Raises:
         UsageError: There is no such run or experiment, its kernel was not kept, or it needs more than PyTorch.
-        RunDamaged: The record lacks its verdict, or belongs to another text.
+        RunDamaged: The record lacks its verdict or its cases, or belongs to another text.
     """
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     experiment = folder.best if number is None else folder.experiment(number)
@@ -96,9 +96,12 @@ def kept_kernel(run: str | os.PathLike[str] | RunFolder, number: int | None = No
     if experiment.blob and experiment.blob != blob_id(source):
         raise RunDamaged(f"the text of {what} is not the one that was judged; its hash is {blob_id(source)[:12]}")
     spec = ops.resolve(folder.target.reference)
+    passed = passed_cases(spec, verdict, (measured, confirmed))
+    if not passed:
+        raise RunDamaged(f"the record of {what} names no case that passed, so nothing says where its kernel may run")
     return KeptKernel(
         run=folder, experiment=experiment, spec=spec, source=source, backend=backends.of(source), verdict=verdict,
-        measurement=confirmed or measured, passed=tuple(passed_cases(spec, verdict, (measured, confirmed))),
+        measurement=confirmed or measured, passed=tuple(passed),
     )  # fmt: skip
 
 

@@ -80,6 +80,11 @@ def test_a_text_that_is_not_the_judged_one_is_refused(tmp_path):
         export_package(archive, "fast", tmp_path / "other")
 
 
+def test_a_record_without_cases_says_where_no_kernel_may_run(tmp_path):
+    with pytest.raises(RunDamaged, match="names no case that passed"):
+        export_package(recorded(tmp_path, passed=[]), "fast", tmp_path / "project")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
