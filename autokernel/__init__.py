@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autokernel.session import Session as Session
     from autokernel.target import Timing as Timing
     from autokernel.verdict import Verdict as Verdict
+    from autokernel.workers.evaluator import DaskEvaluator as DaskEvaluator
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOMES = {
     "AutokernelError": "errors",
     "Campaign": "campaign",
     "CampaignTarget": "campaign_plan",
+    "DaskEvaluator": "workers.evaluator",
     "Evaluation": "evaluator",
     "Evaluator": "evaluator",
     "Experiment": "experiment",

@@ -14,6 +14,8 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
+import torch
+
 from autokernel.errors import AutokernelError
 from autokernel.evaluator import Evaluator
 from autokernel.workers import wire
@@ -136,6 +138,6 @@ def _worker_name() -> str:
     """Worker, host and device in words, such as ``worker-1 on node7, GPU 1``."""
     from distributed import get_worker
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("HIP_VISIBLE_DEVICES") or ""
-    place = f", GPU {visible.split(',')[0]}" if visible else ""
-    return f"{get_worker().name} on {platform.node()}{place}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("HIP_VISIBLE_DEVICES") or "0"
+    place = f"GPU {visible.split(',')[0]}" if torch.cuda.is_available() else "CPU"
+    return f"{get_worker().name} on {platform.node()}, {place}"

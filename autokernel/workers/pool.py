@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from autokernel.errors import BackendUnavailable, DeviceUnavailable, RunnerLost, UsageError
-from autokernel.workers import bench
+from autokernel.workers import bench, interrupts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -88,6 +88,7 @@ def _local_cluster(count: int, device: str) -> Iterator[Client]:
         ) from None
     common = {"host": "127.0.0.1", "protocol": "tls", "security": security}
     worker = {"nthreads": 1, "memory_limit": 0, "resources": {RESOURCE: 1}, "silence_logs": logging.ERROR}
+    worker["preload"] = [interrupts.__name__]
     workers = {
         number: {"cls": Nanny, "options": {**common, **worker, "name": f"worker-{number}", "env": masks[number]}}
         for number in range(count)
