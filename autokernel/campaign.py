@@ -55,6 +55,25 @@ class CampaignSummary:
     seconds: float
 
 
+@dataclasses.dataclass(frozen=True)
+class _Turn:
+    """Some experiments on one target that are being made.
+
+    Attributes:
+        name: The target.
+        task: What makes them.
+        goal: How many experiments the target has when they are made.
+    """
+
+    name: str
+    task: asyncio.Task[Summary]
+    goal: int
+
+    def left(self, standings: Sequence[Standing]) -> int:
+        """How many are still to be made."""
+        return self.goal - next(one.experiments for one in standings if one.name == self.name)
+
+
 class Campaign:
     """One campaign folder: look at it, drive it, stop it.
 
@@ -64,6 +83,7 @@ class Campaign:
         path: The folder.
         judge_of: Makes the evaluator of a run, by the run's name; an `Evaluator` of its own when None.
         agent_of: Makes the agent of a run, by the run's name; the one that its target.toml names when None.
+        at_once: Work on so many targets at the same time; sensible where judges have several devices.
 
     Raises:
         UsageError: The folder is no campaign.
@@ -76,8 +96,10 @@ class Campaign:
         *,
         judge_of: Callable[[str], Judge] | None = None,
         agent_of: Callable[[str], Agent] | None = None,
+        at_once: int = 1,
     ) -> None:
         self.path = Path(path).resolve()
+        self._at_once = at_once
         self._judge_of, self._agent_of = judge_of, agent_of
         self.plan = CampaignPlan.load(self.path)
         self._inner = self.path / ".autokernel"
@@ -224,43 +246,66 @@ class Campaign:
         self._commands.send(Command(kind="stop"))
 
     async def _loop(self, log: EventLog, budget: _Budget) -> tuple[list[str], str]:
-        """Take turns until there is a reason to end; returns the targets and the reason."""
+        """Take turns, so many at once, until there is a reason to end; returns the targets and the reason."""
         turns: list[str] = []
         failed: dict[str, str] = {}
-        while True:
-            standings = [
-                dataclasses.replace(one, finished=failed.get(one.name, one.finished)) for one in self.standings
-            ]
-            end = budget.used_up(standings) or ("a person asked for a stop" if self._stop_asked() else "")
-            choice = choose(standings, self.plan.scheduler, self._last_target())
-            if end or choice.name is None:
-                return turns, end or choice.reason
-            turns.append(choice.name)
-            count = budget.of_a_turn(self.plan.scheduler.turn, standings)
-            log.write("turn", target=choice.name, reason=choice.reason, experiments=count)
-            try:
-                summary = await self._turn(choice.name, count, budget.minutes_left)
-            except (RunDamaged, RunnerLost, UsageError) as error:
-                failed[choice.name] = f"{type(error).__name__}: {error}"
-                log.write("failed", target=choice.name, error=failed[choice.name])
-                continue
-            total = summary.tally.total
-            log.write("turned", target=choice.name, cause=summary.cause, reason=summary.stopped, experiments=total)
-            if summary.cause == "asked":
-                return turns, summary.stopped
+        working: dict[str, _Turn] = {}
+        ending = asyncio.Event()
+        asked = ""
+        try:
+            while True:
+                standings = [
+                    dataclasses.replace(one, finished=failed.get(one.name, one.finished)) for one in self.standings
+                ]
+                end = asked or budget.used_up(standings) or ("a person asked for a stop" if self._stop_asked() else "")
+                idle = [one for one in standings if one.name not in working]
+                choice = choose(idle, self.plan.scheduler, self._last_target())
+                promised = sum(turn.left(standings) for turn in working.values())
+                count = budget.of_a_turn(self.plan.scheduler.turn, standings, promised)
+                if not end and choice.name is not None and len(working) < self._at_once and count > 0:
+                    turns.append(choice.name)
+                    log.write("turn", target=choice.name, reason=choice.reason, experiments=count)
+                    task = asyncio.create_task(self._turn(choice.name, count, budget.minutes_left, ending))
+                    made = next(one.experiments for one in standings if one.name == choice.name)
+                    working[choice.name] = _Turn(choice.name, task, made + count)
+                    continue
+                if not working:
+                    return turns, end or choice.reason
+                await asyncio.wait([turn.task for turn in working.values()], return_when=asyncio.FIRST_COMPLETED)
+                for turn in [one for one in working.values() if one.task.done()]:
+                    del working[turn.name]
+                    asked = self._note_turn(log, turn, failed) or asked
+                if asked:
+                    ending.set()
+        finally:
+            for turn in working.values():
+                turn.task.cancel()
+            await asyncio.gather(*(turn.task for turn in working.values()), return_exceptions=True)
 
-    async def _turn(self, name: str, experiments: int, minutes: float | None) -> Summary:
+    def _note_turn(self, log: EventLog, turn: _Turn, failed: dict[str, str]) -> str:
+        """Write down how a turn ended; returns why a person ended it, or ""."""
+        try:
+            summary = turn.task.result()
+        except (RunDamaged, RunnerLost, UsageError) as error:
+            failed[turn.name] = f"{type(error).__name__}: {error}"
+            log.write("failed", target=turn.name, error=failed[turn.name])
+            return ""
+        total = summary.tally.total
+        log.write("turned", target=turn.name, cause=summary.cause, reason=summary.stopped, experiments=total)
+        return summary.stopped if summary.cause == "asked" else ""
+
+    async def _turn(self, name: str, experiments: int, minutes: float | None, ending: asyncio.Event) -> Summary:
         judge = self._judge_of(name) if self._judge_of else None
         agent = self._agent_of(name) if self._agent_of else None
         async with Session.open(self.runs[name].path, evaluator=judge, agent=agent) as session:
-            watch = asyncio.create_task(self._pass_on_stop(session))
+            watch = asyncio.create_task(self._pass_on_stop(session, ending))
             try:
                 return await session.run(experiments=experiments, minutes=minutes)
             finally:
                 watch.cancel()
 
-    async def _pass_on_stop(self, session: Session) -> None:
-        while not self._stop_asked():
+    async def _pass_on_stop(self, session: Session, ending: asyncio.Event) -> None:
+        while not self._stop_asked() and not ending.is_set():
             await asyncio.sleep(0.2)
         session.stop()
 
@@ -333,8 +378,10 @@ class _Budget:
     def made(self, standings: Sequence[Standing]) -> int:
         return sum(one.experiments for one in standings) - self._made
 
-    def of_a_turn(self, turn: int, standings: Sequence[Standing]) -> int:
-        return turn if self._experiments is None else min(turn, self._experiments - self.made(standings))
+    def of_a_turn(self, turn: int, standings: Sequence[Standing], promised: int) -> int:
+        if self._experiments is None:
+            return turn
+        return min(turn, self._experiments - self.made(standings) - promised)
 
     def used_up(self, standings: Sequence[Standing]) -> str:
         """Which budget is used up, in a sentence, or ""."""

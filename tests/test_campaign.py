@@ -289,3 +289,39 @@ def test_a_folder_that_is_no_campaign_and_a_damaged_plan_are_told_apart(tmp_path
     (campaign.path / "campaign.toml").write_text("[[target]]\nrun = 3\n")
     with pytest.raises(RunDamaged, match="correct it"):
         Campaign(campaign.path)
+
+
+async def test_targets_are_worked_on_at_once_and_the_budget_holds(tmp_path):
+    path = new(tmp_path).path
+    under_way, most = [], []
+
+    class Watched(ScriptedEvaluator):
+        def evaluate(self, source, **options):
+            under_way.append(self)
+            most.append(len(under_way))
+            try:
+                return super().evaluate(source, **options)
+            finally:
+                under_way.remove(self)
+
+    options = {**scripted(), "judge_of": lambda name: Watched(seconds=0.1)}
+    campaign = Campaign(path, at_once=2, **options)
+    summary = await campaign.run(experiments=7)
+
+    assert summary.experiments == 7
+    assert set(summary.turns) == {"norm", "softmax"}
+    assert max(most) == 2
+    assert summary.stopped == "7 experiments were made"
+
+
+async def test_a_stop_of_one_run_ends_all_that_are_worked_on(tmp_path):
+    path = new(tmp_path).path
+    campaign = Campaign(path, at_once=2, **scripted(seconds=0.05))
+    run = asyncio.create_task(campaign.run())
+    while not all(one.experiments for one in campaign.standings):
+        await asyncio.sleep(0.02)
+    campaign.runs["norm"].send("stop")
+    summary = await asyncio.wait_for(run, 20)
+
+    assert summary.stopped == "a person said stop"
+    assert campaign.driver is None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from autokernel.cli.arguments import (
     DeviceOption,
     DtypeOption,
     JsonOption,
+    WorkersOption,
 )
 from autokernel.cli.console import complain, console, emit_json, say, text
 from autokernel.cli.modeling import model_settings
@@ -92,6 +94,7 @@ def run(
     experiments: Annotated[int | None, typer.Option(min=1, help="How many, over all targets.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many minutes.")] = None,
     tokens: Annotated[int | None, typer.Option(min=1, help="Stop after so many language-model tokens.")] = None,
+    workers: WorkersOption = None,
     root: RootOption = ROOT,
     as_json: JsonOption = False,
 ) -> None:
@@ -100,7 +103,8 @@ def run(
     It ends when a budget is used up, or when no target offers enough of the model's time any more."""
     opened = _find(campaign, root)
     try:
-        summary = asyncio.run(_drive(opened, experiments, minutes, tokens, quiet=as_json))
+        with _on_workers(opened, workers) as driven:
+            summary = asyncio.run(_drive(driven, experiments, minutes, tokens, quiet=as_json))
     except KeyboardInterrupt:
         complain(f"stopped; nothing is lost, continue with: autokernel campaign run {opened.path}")
         raise typer.Exit(130) from None
@@ -187,6 +191,23 @@ def _find(name: str, root: Path) -> Campaign:
     raise UsageError(
         f"no campaign {name!r}{did_you_mean(name, known)}, neither as a folder nor under {str(root)!r}{there}"
     )
+
+
+@contextlib.contextmanager
+def _on_workers(campaign: Campaign, workers: str | None) -> Iterator[Campaign]:
+    """The campaign with the judges that ``--workers`` asks for, on as many targets at once as they can judge."""
+    if workers is None:
+        yield campaign
+        return
+    from autokernel.campaign import Campaign
+    from autokernel.workers import DaskEvaluator, open_workers
+
+    device = next(iter(campaign.runs.values())).target.device
+    with open_workers(workers, device=device) as client:
+        lanes = DaskEvaluator(client).lanes
+        at_once = min(lanes, len(campaign.runs))
+        most = -(-lanes // at_once)  # for each target, rounded up
+        yield Campaign(campaign.path, judge_of=lambda name: DaskEvaluator(client, most=most), at_once=at_once)
 
 
 async def _drive(
