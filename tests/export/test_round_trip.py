@@ -80,7 +80,7 @@ def test_a_judged_kernel_is_installed_without_autokernel_and_is_accepted_again(j
     packaged = tmp_path / "project" / "fast_rms" / "kernel.py"
     assert judged.read_text() == (judged_run / "kernel.py").read_text()
     assert changed_lines(judged, packaged) == ["-from autokernel.backends import cpp", "+from ._support import cpp"]
-    again = autokernel("verify", judged, "--device", "cpu")
+    again = autokernel("verify", judged, "--device", "cpu", "--stage", "smoke", "--stage", "edge")
     assert again.returncode == 0, again.stdout + again.stderr
 
 
@@ -114,6 +114,15 @@ def test_a_triton_kernel_that_was_verified_in_the_interpreter_runs_nowhere_else(
         output = package.softmax(torch.eye(7, 8))
 
     assert torch.equal(output, torch.softmax(torch.eye(7, 8), -1))
+
+
+@pytest.mark.thorough
+def test_an_exported_kernel_is_accepted_again_in_all_stages(judged_run, tmp_path):
+    project = export_package(judged_run, "once_more", tmp_path / "project")
+
+    done = autokernel("verify", project / "verified" / "kernel.py", "--device", "cpu")
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.thorough
