@@ -64,9 +64,7 @@ def called(python: str, code: str, folder: Path, **variables: str) -> subprocess
 
 @pytest.mark.slow
 def test_a_judged_kernel_is_installed_without_autokernel_and_is_accepted_again(judged_run, python, tmp_path):
-    done = autokernel("export", judged_run, "--package", "fast_rms", "--output", tmp_path / "project")
-    assert done.returncode == 0, done.stderr
-    installed(python, tmp_path / "project")
+    installed(python, export_package(judged_run, "fast_rms", tmp_path / "project"))
 
     answer = called(python, CALL_RMSNORM, tmp_path)
 
