@@ -54,11 +54,12 @@ def preload(device: str) -> None:
     except ImportError:
         return
     if device == "cpu":
-        from autokernel.runner.interpreter import pass_floats_as_scalars, provide_libdevice, repair_bfloat16
+        from autokernel.runner import interpreter
 
-        pass_floats_as_scalars()
-        provide_libdevice()
-        globals()["_bfloat16_repaired"] = repair_bfloat16()
+        interpreter.pass_floats_as_scalars()
+        interpreter.provide_libdevice()
+        interpreter.patch_once()
+        globals()["_bfloat16_repaired"] = interpreter.repair_bfloat16()
 
 
 _bfloat16_repaired = False

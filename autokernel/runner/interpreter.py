@@ -7,7 +7,8 @@ float32, which is exact, and results are rounded to nearest even, as the hardwar
 
 It also hands a float argument to the kernel as a Python number, where compiled Triton passes a float32
 scalar, so ``eps.to(tl.float32)`` raises, and the functions of libdevice return None (both seen with
-triton 3.7.1).
+triton 3.7.1).  And it patches Triton's language anew whenever one function calls another, which is half
+of its time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["pass_floats_as_scalars", "provide_libdevice", "repair_bfloat16"]
+__all__ = ["pass_floats_as_scalars", "patch_once", "provide_libdevice", "repair_bfloat16"]
 
 _UFUNCS = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh")
 
@@ -132,3 +133,28 @@ def provide_libdevice() -> None:
         for name, function in known.items():
             if hasattr(module, name):
                 setattr(module, name, provided(function))
+
+
+def patch_once() -> None:
+    """Have the interpreter of this process patch Triton's language for each function once in a launch."""
+    try:
+        from triton.runtime import interpreter
+
+        patch, scope = interpreter._patch_lang, interpreter._LangPatchScope
+        restore = scope.restore
+    except (ImportError, AttributeError):
+        return
+    patched: set[Any] = set()
+
+    def patch_lang(function: Any) -> Any:
+        if function in patched:
+            return scope()
+        patched.add(function)
+        return patch(function)
+
+    def restored(self: Any) -> None:
+        patched.clear()
+        restore(self)
+
+    interpreter._patch_lang = patch_lang
+    scope.restore = restored
