@@ -261,8 +261,9 @@ class Campaign:
                 idle = [one for one in standings if one.name not in working]
                 choice = choose(idle, self.plan.scheduler, self._last_target())
                 promised = sum(turn.left(standings) for turn in working.values())
-                count = budget.of_a_turn(self.plan.scheduler.turn, standings, promised)
-                if not end and choice.name is not None and len(working) < self._at_once and count > 0:
+                free = min(self._at_once, len(standings)) - len(working)
+                count = budget.of_a_turn(self.plan.scheduler.turn, standings, promised, free)
+                if not end and choice.name is not None and free > 0 and count > 0:
                     turns.append(choice.name)
                     log.write("turn", target=choice.name, reason=choice.reason, experiments=count)
                     task = asyncio.create_task(self._turn(choice.name, count, budget.minutes_left, ending))
@@ -378,10 +379,12 @@ class _Budget:
     def made(self, standings: Sequence[Standing]) -> int:
         return sum(one.experiments for one in standings) - self._made
 
-    def of_a_turn(self, turn: int, standings: Sequence[Standing], promised: int) -> int:
+    def of_a_turn(self, turn: int, standings: Sequence[Standing], promised: int, free: int) -> int:
+        """How many experiments the next turn gets, where ``free`` turns share what is not promised yet."""
         if self._experiments is None:
             return turn
-        return min(turn, self._experiments - self.made(standings) - promised)
+        left = self._experiments - self.made(standings) - promised
+        return min(turn, -(-left // max(1, free)))
 
     def used_up(self, standings: Sequence[Standing]) -> str:
         """Which budget is used up, in a sentence, or ""."""

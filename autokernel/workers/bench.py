@@ -18,7 +18,7 @@ import torch
 
 from autokernel.errors import AutokernelError
 from autokernel.evaluator import Evaluator
-from autokernel.workers import wire
+from autokernel.workers import setup, wire
 
 __all__ = ["call_off", "close_all", "judge", "under_way"]
 
@@ -39,6 +39,7 @@ class _Bench:
         with self._lock:
             if subject not in self._kept:
                 self._make_room()
+                setup.free_threads()
                 self._kept[subject] = wire.make_evaluator(subject, _report)
             self._kept.move_to_end(subject)
             self._running[task] = subject

@@ -292,5 +292,6 @@ def _no_worker(client: Client, seconds: float) -> str:
     which = f"{others} workers, none of which has the resource {RESOURCE}" if others else "no workers"
     return (
         f"the Dask cluster had {which} for {seconds:g} s, so nothing could be judged; start some with "
-        f"`dask worker {client.scheduler.address} --nthreads 1 --memory-limit 0 --resources {RESOURCE}=1`"
+        f"`dask worker {client.scheduler.address} --nthreads 1 --memory-limit 0 --resources {RESOURCE}=1 "
+        "--preload autokernel.workers.setup`"
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from autokernel.errors import BackendUnavailable, DeviceUnavailable, RunnerLost, UsageError
-from autokernel.workers import bench, interrupts
+from autokernel.workers import bench, setup
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -87,10 +87,18 @@ def _local_cluster(count: int, device: str) -> Iterator[Client]:
             f"local workers need a TLS key ({error}); install it: pip install 'autokernel[dask]'"
         ) from None
     common = {"host": "127.0.0.1", "protocol": "tls", "security": security}
-    worker = {"nthreads": 1, "memory_limit": 0, "resources": {RESOURCE: 1}, "silence_logs": logging.ERROR}
-    worker["preload"] = [interrupts.__name__]
+    worker = {"nthreads": 1, "memory_limit": 0, "resources": {RESOURCE: 1}, "preload": [setup.__name__]}
     workers = {
-        number: {"cls": Nanny, "options": {**common, **worker, "name": f"worker-{number}", "env": masks[number]}}
+        number: {
+            "cls": Nanny,
+            "options": {
+                **common,
+                **worker,
+                "silence_logs": logging.ERROR,
+                "name": f"worker-{number}",
+                "env": masks[number],
+            },
+        }
         for number in range(count)
     }
     scheduler = {"cls": Scheduler, "options": {**common, "dashboard_address": "127.0.0.1:0", "dashboard": False}}

@@ -73,12 +73,13 @@ def test_the_verdict_on_a_seed_is_the_local_evaluators(client, source, stages):
 
 
 @needs_compiler
-def test_a_candidate_on_a_worker_sees_no_secret_of_the_driver(client):
-    source = wrapped("rmsnorm", "import os\nraise ValueError(os.environ.get('OPENAI_API_KEY', 'no key'))")
+def test_a_candidate_on_a_worker_sees_no_secret_of_the_driver_and_has_all_cores(client):
+    look = "os.environ.get('OPENAI_API_KEY', 'no key') + ', ' + os.environ.get('OMP_NUM_THREADS', 'no cap')"
+    source = wrapped("rmsnorm", f"import os\nraise ValueError({look})")
     with DaskEvaluator(client, "rmsnorm", device="cpu", settings=settings()) as evaluator:
         verdict = evaluator.verify(source, stages=[Stage.SMOKE])
 
-    assert "ValueError: no key" in verdict.reason
+    assert "ValueError: no key, no cap" in verdict.reason
 
 
 def worker_pids(client: Any) -> dict[str, int]:
