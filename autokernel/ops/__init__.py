@@ -1,4 +1,4 @@
-"""The operations: nine that ship, one file each, and those of a user's own file.
+"""The operations: those that ship, one file each, and those of a user's own file.
 
 Adding one is adding ``ops/<name>.py`` with a ``SPEC``; nothing else lists it.  Which names there are is
 known without torch, so that a wrong one is refused at once.
