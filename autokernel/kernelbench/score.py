@@ -16,6 +16,7 @@ from autokernel.experiment import Experiment
 from autokernel.kernelbench.collection import Collection, Entry
 from autokernel.kernelbench.judging import DELEGATION
 from autokernel.measurement import Ratio
+from autokernel.runfolder import RunFolder
 
 __all__ = ["THRESHOLDS", "Level", "ProblemScore", "Score", "score"]
 
@@ -126,10 +127,17 @@ def _problem(collection: Collection, entry: Entry) -> ProblemScore:
         candidates=len(done),
         right=len(right),
         best=None if best is None else best.number,
-        speedups={} if best is None else {name: best.speedups[name] for name in RIVALS if name in best.speedups},
+        speedups={} if best is None else _speedups(run, best),
         deceived=tuple((one.number, one.reason) for one in fooled),
         severe=tuple((one.number, checks[one.number]["reason"]) for one in severe),
     )
+
+
+def _speedups(run: RunFolder, best: Experiment) -> dict[str, Ratio]:
+    """Over each rival; a confirmation does not time ``torch.compile``, so that ratio is of the first measurement."""
+    first = run.judgement(best.number)[1]
+    known = {**(first.speedups if first else {}), **best.speedups}
+    return {name: known[name] for name in RIVALS if name in known}
 
 
 def _delegates(experiment: Experiment) -> bool:
