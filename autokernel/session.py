@@ -214,7 +214,8 @@ class Session:
         decision.  A stop lets what is being judged finish.
 
         Args:
-            experiments: How many; the baseline does not count.
+            experiments: How many; the baseline does not count.  Those that an earlier call left undecided are
+                decided in any case, and count.
             minutes: Begin no experiment after so many.
 
         Raises:
