@@ -53,10 +53,10 @@ notebooks: setup-dev
 test: setup-dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
-# A real but weak language model, served on this machine; llama-cpp-python is compiled, which takes some minutes.
 test-thorough: setup-dev
 	$(BIN)/python -m pytest -m thorough --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
+# A real but weak language model, served on this machine; llama-cpp-python is compiled, which takes some minutes.
 test-llm: setup-dev .venv-llm/.installed
 	$(BIN)/python -m pytest -m llm -s tests/agents/test_llm.py $(ARGS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from autokernel.results import COLUMNS
 from tests.command_line import autokernel
 from tests.planting import needs_compiler
+from tests.widgets.small_report import small_report
 
 
 def new(root, *targets):
@@ -42,6 +44,16 @@ def test_a_speedup_that_nobody_measured_is_not_shown_as_one(tmp_path):
 
     (row,) = (row.split() for row in rows if row.startswith("reduce-1"))
     assert row[:5] == ["reduce-1", "20.0", "%", "not", "yet"]
+
+
+def test_what_is_doubtful_about_a_profile_is_said_when_a_campaign_is_made_of_it(tmp_path):
+    doubt = "passes took from 2.1 to 10.5 ms: the machine is busy"
+    profile = dataclasses.replace(small_report(), notes=(doubt,)).save(tmp_path / "profile.json")
+
+    made = autokernel("campaign", "new", "--profile", profile, "--most", 1, "--device", "cpu", "--root", tmp_path)
+
+    assert made.returncode == 0, made.stderr
+    assert f"the profile says: {doubt}" in made.stderr
 
 
 def test_wrong_use_is_one_message(tmp_path):

@@ -167,6 +167,8 @@ def _profiled(
     from autokernel.profiling import ProfileReport
 
     report = ProfileReport.load(file)
+    for note in report.notes:
+        complain(f"the profile says: {note}")  # the shares, and what is predicted from them, are as good as the profile
     found = report.campaign_targets(most=most, backend=backend)
     return model or report.model, [_in_dtype(one, dtype) for one in found]
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from autokernel import ops
+from autokernel import backends, ops
+from autokernel.backends import cuda
 from autokernel.ops import fills
+from autokernel.runner import kernels
 from tests.ops.judging import worst
+from tests.planting import needs_compiler
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-an-operation.md"
 
@@ -25,8 +28,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_the_page_has_two_specs_and_a_kernel(folder):
-    assert {file.name for file in folder.iterdir()} == {"swiglu_minimal.py", "swiglu.py", "swiglu_kernel.py"}
+def test_the_page_has_two_specs_and_a_kernel_for_each_backend(folder):
+    texts = {"swiglu_kernel.py": "triton", "swiglu_cpp.py": "cpp", "swiglu_cuda.py": "cuda"}
+    assert {file.name for file in folder.iterdir()} == {"swiglu_minimal.py", "swiglu.py", *texts}
+    assert {name: backends.of((folder / name).read_text()) for name in texts} == texts
 
 
 @pytest.mark.parametrize("file", ["swiglu_minimal.py", "swiglu.py"])
@@ -61,3 +66,20 @@ def test_a_float32_gate_is_within_half_the_bound_and_pytorch_within_the_bound_an
 def test_the_kernel_is_within_half_the_bound_everywhere(folder, interpret):
     ratios = interpret(str(folder / "swiglu.py"), str(folder / "swiglu_kernel.py"))["ratios"]
     assert max(ratios.values()) <= 0.55, max(ratios.items(), key=lambda item: item[1])
+
+
+@needs_compiler
+def test_the_cpp_kernel_is_within_half_the_bound_everywhere(folder):
+    spec = ops.resolve(str(folder / "swiglu.py"))
+    kernel_fn, backend = kernels.load(folder / "swiglu_cpp.py", inputs=2, options=[])
+
+    assert backend == "cpp"
+    assert worst(spec, kernel_fn) <= 0.55
+
+
+@pytest.mark.skipif(not backends.available("cuda")[0], reason=backends.available("cuda")[1])
+def test_the_cuda_kernel_compiles_for_every_dtype_without_a_gpu(folder):
+    sizes = cuda.compile_only((folder / "swiglu_cuda.py").read_text(), archs=["sm_90"])
+
+    assert set(sizes) == {("sm_90", "float32"), ("sm_90", "float16"), ("sm_90", "bfloat16")}
+    assert min(sizes.values()) > 1000  # bytes; an empty module is smaller
