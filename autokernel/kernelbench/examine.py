@@ -153,8 +153,6 @@ class _Examination:
         inputs, scalars, arguments = self._arguments(leaves)
         weights = {word: tuple(one.shape) for word, one in self._problem.weights(self._probe, 0).items()}
         floating = [one.is_floating_point() for one in leaves if isinstance(one, Tensor)]
-        if not weights and not any(floating):
-            raise Refused("neither an input nor a weight of it is a floating-point tensor")
         facts = Facts(
             name=self._name, inputs=inputs, arguments=arguments, scalars=scalars, weights=weights, own_shape=own,
             shapes=shapes, edge_shapes=self._edges(shapes[-1], own), patterns=tuple(patterns(floating)),
@@ -295,10 +293,6 @@ class _Examination:
         model, arguments = self._problem.prepared(self._drawn(shape), {})
         with torch.no_grad():
             leaves = [one for one in pytree.tree_leaves(model(*arguments)) if isinstance(one, Tensor)]
-        if not leaves:
-            raise Refused("its model returns no tensor")
-        if any(one.is_complex() for one in leaves):
-            raise Refused("its model returns complex numbers")
         if len(leaves) > 1:
             self._notes.append(f"its {len(leaves)} results are compared as one row of numbers")
         exact = not any(one.is_floating_point() for one in leaves)

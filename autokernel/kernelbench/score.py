@@ -18,7 +18,7 @@ from autokernel.kernelbench.judging import DELEGATION
 from autokernel.measurement import Ratio
 from autokernel.runfolder import RunFolder
 
-__all__ = ["THRESHOLDS", "Level", "ProblemScore", "Score", "score"]
+__all__ = ["THRESHOLDS", "Level", "ProblemScore", "Score", "level_of", "score"]
 
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0, 3.0, 5.0)
 RIVALS = ("pytorch", "compile")
@@ -101,7 +101,7 @@ def score(collection: Collection, entries: Sequence[Entry]) -> Score:
     groups = {f"level {level}": [one for one in problems if one.level == level] for level in _levels(problems)}
     if len(groups) > 1:
         groups["all"] = list(problems)
-    return Score(problems, tuple(_level(name, group) for name, group in groups.items()))
+    return Score(problems, tuple(level_of(name, group) for name, group in groups.items()))
 
 
 def _levels(problems: Sequence[ProblemScore]) -> list[int]:
@@ -144,7 +144,8 @@ def _delegates(experiment: Experiment) -> bool:
     return any(kind in DELEGATION for kind in experiment.findings)
 
 
-def _level(name: str, problems: Sequence[ProblemScore]) -> Level:
+def level_of(name: str, problems: Sequence[ProblemScore]) -> Level:
+    """fast_p of some problems."""
     judged = [one for one in problems if not one.refused]
     timed = [rival for rival in RIVALS if rival == "pytorch" or any(rival in one.speedups for one in judged)]
     fast = {

@@ -79,8 +79,13 @@ def joined(output: Any, like: torch.dtype) -> Tensor:
 
     One tensor stays as it is; several, in lists, tuples or mappings, become one row of all their elements.
     Integers and booleans become numbers of the dtype ``like``.
+
+    Raises:
+        TypeError: There is no tensor, or one of complex numbers.
     """
     found = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    if not found or any(one.is_complex() for one in found):
+        raise TypeError("the model returns complex numbers" if found else "the model returns no tensor")
     values = [one if one.is_floating_point() else one.to(like) for one in found]
     if len(values) == 1:
         return values[0]

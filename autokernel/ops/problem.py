@@ -245,7 +245,9 @@ class Problem:
 
     def call(self, tensors: Sequence[Tensor], scalars: Mapping[str, Any] | None = None) -> Tensor:
         """What the model returns, as one tensor; in float64 throughout if the tensors are."""
-        floating = next(one.dtype for one in tensors if one.is_floating_point())
+        floating = next((one.dtype for one in tensors if one.is_floating_point()), None)
+        if floating is None:
+            raise TypeError("neither an input nor a weight is a floating-point tensor")
         model, arguments = self.prepared(tensors, scalars or {})
         wide = _Widened() if floating == torch.float64 else contextlib.nullcontext()
         at = torch.device("meta") if tensors[0].is_meta else contextlib.nullcontext()
