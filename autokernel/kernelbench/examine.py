@@ -189,18 +189,24 @@ class _Examination:
         """The sizes that can vary, as the problem has them, or as far below that as fits."""
         plain = self._sizes({})
         made = repr(self._problem.init_inputs())
-        own = {}
-        for word, size in self._problem.constants().items():
-            other = {word: size // 2 if size > 1 else 2}
-            with self._problem.sized(other):
-                same_model = repr(self._problem.init_inputs()) == made
-            if same_model and self._changes(other, plain) and self._works(other):
-                own[word] = size
+        constants = self._problem.constants()
+        own = {word: size for word, size in constants.items() if self._is_free([word], size, made, plain)}
+        for size in set(constants.values()):  # some sizes have to go together
+            words = [word for word, other in constants.items() if other == size]
+            if len(words) > 1 and not own.keys() & set(words) and self._is_free(words, size, made, plain):
+                own |= dict.fromkeys(words, size)
         if not own:
             rows = next((size[0] for size in plain if size), 1)
             can = BATCH not in self._problem.constants() and rows > 1 and self._works({BATCH: rows // 2})
             own = {BATCH: rows} if can else {WHOLE: 1}
         return self._fitting(own)
+
+    def _is_free(self, words: Sequence[str], size: int, made: str, plain: Sequence[tuple[int, ...]]) -> bool:
+        """Whether the inputs, and not the model's making, change with some constants, and the model takes them."""
+        other = dict.fromkeys(words, size // 2 if size > 1 else 2)
+        with self._problem.sized(other):
+            same_model = repr(self._problem.init_inputs()) == made
+        return same_model and self._changes(other, plain) and self._works(other)
 
     def _changes(self, shape: Shape, plain: Sequence[tuple[int, ...]]) -> bool:
         try:
@@ -213,6 +219,8 @@ class _Examination:
         for word in own:
             while self._bytes(own) > self._most and own[word] > 1 and self._works({**own, word: own[word] // 2}):
                 own[word] //= 2
+        while self._bytes(own) > self._most and max(own.values()) > 1 and self._works(_halved(own)):
+            own = _halved(own)
         if self._bytes(own) > self._most:
             raise Refused(
                 f"one call takes {self._bytes(own) / 1e6:.0f} MB of inputs, weights and output, more than "
@@ -248,15 +256,15 @@ class _Examination:
         return tuple(found) if len(found) < 4 else (found[0], found[len(found) // 2], found[-1])
 
     def _edges(self, base: Shape, own: Shape) -> tuple[Shape, ...]:
-        """In turn for each size: 1, one more than the largest small one, and two that are not round."""
+        """For each size in turn, and all together: 1, one more than the largest small one, and two more odd ones."""
         if WHOLE in own:
             return ()
         found: list[Shape] = []
         for pick in (lambda _size: 1, lambda size: size + 1, lambda _size: 33, lambda _size: 5):
-            for word in base:
-                shape = {**base, word: pick(base[word])}
-                small = word != BATCH and self._works(shape) and self._elements(shape) <= 4 * _SMALL_ELEMENTS
-                if (small or (word == BATCH and shape[word] < own[word] and self._works(shape))) and shape not in found:
+            alone = [{**base, word: pick(base[word])} for word in base]
+            for shape in (*alone, {word: pick(size) for word, size in base.items()}):
+                is_new = shape not in found and self._works(shape)
+                if is_new and (BATCH in own or self._elements(shape) <= 4 * _SMALL_ELEMENTS):
                     found.append(shape)
         return tuple(found[:_MOST_EDGES])
 
@@ -371,6 +379,10 @@ class _Word(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _halved(shape: Shape) -> dict[str, int]:
+    return {word: max(1, size // 2) for word, size in shape.items()}
 
 
 def _literal(values: list[Any]) -> str:

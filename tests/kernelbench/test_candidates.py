@@ -164,7 +164,7 @@ def test_the_starter_of_every_problem_is_right(tmp_path: Path):
     autokernel("kernelbench", "new", PROBLEMS, "--no-compile", "--device", "cpu", *root, timeout=600)
     done = autokernel("kernelbench", "run", "kernelbench", *root, timeout=1500)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("baseline") == 13 and "rejected" not in done.stdout
+    assert done.stdout.count("baseline") == 14 and "rejected" not in done.stdout
 
 
 def test_candidates_that_belong_to_no_problem_are_said(tmp_path: Path):
@@ -187,3 +187,15 @@ def test_candidates_that_belong_to_no_problem_are_said(tmp_path: Path):
 def test_wrong_use_is_one_message(arguments: tuple[str, ...], words: str, tmp_path: Path):
     done = autokernel("kernelbench", *arguments, "--root", tmp_path)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+def test_on_a_gpu_starters_with_products_convolutions_and_recurrences_are_right(tmp_path: Path):
+    root = ("--root", tmp_path)
+    chosen = [part for word in ("1_rect", "1_conv", "1_recurrent") for part in ("--problem", word)]
+    made = autokernel("kernelbench", "new", PROBLEMS, *chosen, "--no-compile", "--device", "cuda", *root, timeout=300)
+    assert made.returncode == 0 and "refused:" not in made.stdout, made.stdout + made.stderr
+    done = autokernel("kernelbench", "run", "kernelbench", *root, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("baseline") == 3 and "rejected" not in done.stdout, done.stdout
