@@ -130,7 +130,8 @@ class KernelSpec:
         reference: ``reference(*inputs, **options) -> Tensor`` in plain PyTorch.  It is called with
             float64 inputs to obtain golden values, and must compute in the dtype of its inputs.
         make_inputs: ``make_inputs(shape, dtype, generator) -> tuple of tensors`` on the
-            generator's device; every random number comes from the generator.
+            generator's device; every random number comes from the generator.  A ValueError says that
+            the operation is not defined for such sizes, and why.
         shapes: Sizes for the verification sweep, small enough for Triton's interpreter
             (about 100 000 elements at most).
         large_shapes: Further sizes for the sweep, tried on real devices only.

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autokernel.errors import UsageError
 from autokernel.ops import fills
 from autokernel.ops.spec import Case, KernelSpec, dtype_named
 from autokernel.runner import repeated
@@ -48,9 +49,16 @@ def derived_seed(seed: int, *words: object) -> int:
 
 
 def make_case_inputs(spec: KernelSpec, case: Case, seed: int, device: str) -> tuple[Tensor, ...]:
-    """Make the inputs of ``case`` on ``device``: values by its fill, memory by its layout."""
+    """Make the inputs of ``case`` on ``device``: values by its fill, memory by its layout.
+
+    Raises:
+        UsageError: The operation is not defined for the case's sizes.
+    """
     generator = torch.Generator(device=device).manual_seed(seed)
-    inputs = spec.make_inputs(case.shape, dtype_named(case.dtype), generator)
+    try:
+        inputs = spec.make_inputs(case.shape, dtype_named(case.dtype), generator)
+    except ValueError as error:
+        raise UsageError(f"{spec.name} is not defined for {case.label}: {error}; give other sizes") from error
     if case.fill != "normal":
         patterns = spec.fills if spec.fills is not None else fills.derived(inputs)
         inputs = patterns[case.fill](inputs, case.shape, generator)

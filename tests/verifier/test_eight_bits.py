@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autokernel import ops, starters
-from autokernel.errors import InvalidSpec
+from autokernel.errors import InvalidSpec, UsageError
 from autokernel.ops import fills
 from autokernel.ops.spec import Case, KernelSpec
 from autokernel.runner.repeated import amend, change
@@ -14,6 +14,7 @@ from autokernel.verdict import Stage, Verdict
 from autokernel.verifier.golden import Golden, compare, ulp
 from autokernel.verifier.layouts import LAYOUTS, lay_out
 from autokernel.verifier.selftest import check_spec
+from autokernel.verifier.trial import make_case_inputs
 from tests.evaluating import shared_evaluator
 from tests.planting import needs_compiler
 
@@ -148,6 +149,13 @@ def test_weights_that_are_remembered_by_their_address_are_found(name):
     verdict = verified(starters.source(name, "cpp") + REMEMBERS, name, Stage.SMOKE, Stage.DETERMINISM)
 
     assert verdict.failed_stage is Stage.DETERMINISM
+
+
+def test_sizes_for_which_an_operation_is_not_defined_are_refused_with_the_reason():
+    case = Case(shape={"M": 4, "N": 8, "K": 64, "G": 24}, dtype="float16")
+
+    with pytest.raises(UsageError, match=r"not defined for M=4 N=8 K=64 G=24 float16: the group size G=24 must be"):
+        make_case_inputs(ops.get("matmul_w4a16"), case, 1, "cpu")
 
 
 @needs_compiler
