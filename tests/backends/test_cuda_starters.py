@@ -16,7 +16,7 @@ def test_every_operation_has_a_cuda_starter() -> None:
 
 
 @pytest.mark.skipif(not AVAILABLE, reason=WHY)
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_cuda_starter_compiles_for_every_dtype_without_a_gpu(name: str, arch: str) -> None:
     sizes = cuda.compile_only(starters.source(name, "cuda"), archs=[arch])

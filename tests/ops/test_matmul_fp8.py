@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from autokernel import starters
 from autokernel.ops.matmul_fp8 import SPEC
 from autokernel.ops.spec import Case
 from tests.ops.judging import filled, judge, worst
+from tests.tuned.hopper import launches, load
 
 FP8 = "float8_e4m3fn"
 NARROW = {"out_dtype": "float16"}
@@ -107,6 +110,18 @@ def test_a_wrong_product_is_outside_the_bound_on_some_values(wrong):
 
     ratios = [judge(SPEC, filled(SPEC, fill, FP8), kernel_fn) for fill in ("normal", "row_scales", "subnormal")]
     assert max(ratios) > 4
+
+
+def test_the_triton_starter_multiplies_float8_on_hoppers_matrix_units_and_takes_the_sum_out_of_them():
+    pytest.importorskip("triton.backends.nvidia")
+    inputs = SPEC.make_inputs({"M": 512, "N": 512, "K": 2048}, torch.float8_e4m3fn, torch.Generator())
+    starter = load(Path(starters.__file__).parent / "triton" / "matmul_fp8.py")
+
+    (launch,) = launches(lambda: starter.kernel_fn(*inputs))
+
+    assert launch.has(r"wgmma\.mma_async\S+\.f32\.e4m3\.e4m3")
+    assert launch.has(r"add\.(rn\.)?f32"), "the sum stays in the matrix units"
+    assert launch.spilled_bytes == 0
 
 
 def test_an_option_that_is_ignored_is_a_wrong_dtype():
