@@ -15,6 +15,7 @@ from autokernel.cli.console import complain, console, emit_json, say, text
 from autokernel.cli.modeling import BaseUrlOption, SettingOption, model_settings
 from autokernel.cli.tables import experiment_line
 from autokernel.errors import UsageError
+from autokernel.hints import did_you_mean
 from autokernel.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def run(
 ) -> None:
     """Judge baselines, given candidates and an agent's proposals; continues where it was stopped.
 
-    Exit 1 if the work on a problem ended early."""
+    Exit 1 if not all could be done: a given file is no candidate, or the judging failed."""
     from autokernel.kernelbench import candidates as find_candidates
 
     collection = _find(name, root)
@@ -170,7 +171,7 @@ async def _work(
     *,
     quiet: bool,
 ) -> dict[str, str]:
-    """Work on the problems, print what became of each, and return why the work on some ended early."""
+    """Work on the problems, print what became of each, and return why not all was done for some."""
     from autokernel.kernelbench import work
 
     failed = {}
@@ -183,7 +184,7 @@ async def _work(
         for experiment in one.experiments:
             say(f"  {experiment_line(experiment)}")
         if one.failed:
-            say(f"  ended early: {one_line(one.failed, limit=400)}")
+            say(f"  not all was done: {one_line(one.failed, limit=400)}")
         sys.stdout.flush()
     return failed
 
@@ -204,7 +205,7 @@ def _find(name: str, root: Path) -> Collection:
     known = sorted(plan.parent.name for plan in root.glob(f"*/{FILE}"))
     there = f" (there are: {', '.join(known)})" if known else ""
     raise UsageError(
-        f"no KernelBench collection {name!r}, neither as a folder nor under {str(root)!r}{there}; "
+        f"no KernelBench collection {name!r}{did_you_mean(name, known)}, neither as a folder nor under {str(root)!r}{there}; "
         "make one with `autokernel kernelbench new FOLDER`"
     )
 

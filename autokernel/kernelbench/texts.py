@@ -80,7 +80,7 @@ def adapted(candidate: str, problem: str, facts: Facts, backend: str) -> str:
         InvalidKernel: It is no Python, or defines neither.
     """
     try:
-        body = ast.parse(candidate).body
+        body = ast.parse(candidate, "the candidate").body
     except (SyntaxError, ValueError) as error:
         raise InvalidKernel(f"the candidate is no Python: {error}") from error
     defined = _defined(body)
