@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autokernel.cli.arguments import DeviceOption, DtypeOption, JsonOption
+from autokernel.cli.arguments import AgentOption, BackendOption, DeviceOption, DtypeOption, JsonOption
 from autokernel.cli.console import complain, console, emit_json, say, text
 from autokernel.cli.modeling import BaseUrlOption, SettingOption, model_settings
 from autokernel.cli.tables import experiment_line
@@ -49,9 +49,9 @@ def new(
     problem: ProblemOption = None,
     name: Annotated[str, typer.Option(help="Name of the collection; one that is there is added to.")] = "kernelbench",
     device: DeviceOption = "auto",
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
+    backend: BackendOption = "auto",
     dtype: DtypeOption = "float32",
-    agent: Annotated[str, typer.Option(help="Who proposes; as for `autokernel new`.")] = "auto",
+    agent: AgentOption = "auto",
     base_url: BaseUrlOption = None,
     agent_setting: SettingOption = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Leave torch.compile out.")] = False,
@@ -205,8 +205,8 @@ def _find(name: str, root: Path) -> Collection:
     known = sorted(plan.parent.name for plan in root.glob(f"*/{FILE}"))
     there = f" (there are: {', '.join(known)})" if known else ""
     raise UsageError(
-        f"no KernelBench collection {name!r}{did_you_mean(name, known)}, neither as a folder nor under {str(root)!r}{there}; "
-        "make one with `autokernel kernelbench new FOLDER`"
+        f"no KernelBench collection {name!r}{did_you_mean(name, known)}, neither as a folder nor under "
+        f"{str(root)!r}{there}; make one with `autokernel kernelbench new FOLDER`"
     )
 
 
