@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from autokernel.errors import AutokernelError, UsageError
+from autokernel.errors import AutokernelError, InvalidKernel, UsageError
 from autokernel.experiment import Experiment
 from autokernel.history import blob_id
 from autokernel.kernelbench.collection import Collection, Entry
@@ -18,7 +18,7 @@ from autokernel.kernelbench.judging import Checker, ProblemJudge
 from autokernel.kernelbench.texts import adapted
 from autokernel.session import Session
 
-__all__ = ["Worked", "candidates", "work"]
+__all__ = ["Worked", "candidates", "texts_of", "work"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Worked:
     Attributes:
         entry: The problem.
         experiments: Those that are judged by now, the baseline included.
-        failed: Why the work on it ended early, or "".
+        failed: Why the work on it ended early, and which given files are no candidates, or "".
     """
 
     entry: Entry
@@ -87,29 +87,36 @@ async def work(
         if minutes is not None and time.monotonic() - begin > 60 * minutes:
             return
         tell(f"{entry.name}: judging")
-        failed = ""
+        texts, unfit = texts_of(collection, entry, (given or {}).get(entry.name, ()))
         try:
-            await _judged(collection, entry, experiments, (given or {}).get(entry.name, ()))
+            await _judged(collection, entry, experiments, texts)
             tell(f"{entry.name}: the benchmark's own check")
             _check(collection, entry)
         except AutokernelError as error:
-            failed = " ".join(str(error).split())[:500]
+            unfit.append(str(error))
+        failed = " ".join("; ".join(unfit).split())[:500]
         yield Worked(entry, tuple(collection.run(entry.name).experiments), failed)
 
 
-async def _judged(collection: Collection, entry: Entry, experiments: int, given: Sequence[Path]) -> None:
-    """Bring a problem's run to so many experiments; the baseline is always judged."""
+def texts_of(collection: Collection, entry: Entry, given: Sequence[Path]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The names and kernel.py texts of given candidates, and why others are none."""
     assert entry.facts is not None
+    backend, problem = collection.run(entry.name).target.backend, collection.problem_text(entry.name)
+    texts, unfit = [], []
+    for file in given:
+        try:
+            texts.append((file.name, adapted(file.read_text("utf-8"), problem, entry.facts, backend)))
+        except (InvalidKernel, OSError, UnicodeDecodeError) as error:
+            unfit.append(f"{file}: {error}")
+    return texts, unfit
+
+
+async def _judged(collection: Collection, entry: Entry, experiments: int, texts: Sequence[tuple[str, str]]) -> None:
+    """Bring a problem's run to so many experiments; the baseline is always judged."""
     run = collection.run(entry.name)
     known = {one.blob for one in run.experiments if one.decision}
-    texts = [
-        (
-            file.name,
-            adapted(file.read_text("utf-8"), collection.problem_text(entry.name), entry.facts, run.target.backend),
-        )
-        for file in given
-    ]
-    new = [(name, text) for name, text in texts if blob_id(text) not in known]
+    fresh = {blob_id(text): (name, text) for name, text in texts}  # equal texts are one candidate
+    new = [one for blob, one in fresh.items() if blob not in known]
     missing = experiments - len(new) - sum(1 for one in run.experiments if one.number and one.decision)
     begun = any(one.number == 0 and one.decision for one in run.experiments)
     if begun and not new and missing <= 0:

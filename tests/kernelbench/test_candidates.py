@@ -14,6 +14,7 @@ from autokernel.kernelbench import Collection, Settings, candidates, find_proble
 from autokernel.kernelbench.examine import examine
 from autokernel.kernelbench.score import THRESHOLDS, ProblemScore, level_of, score
 from autokernel.kernelbench.texts import adapted, starter
+from autokernel.kernelbench.working import texts_of
 from autokernel.measurement import Ratio
 from autokernel.plots.fastp import FastP, fast_p, fast_p_table
 from tests.command_line import autokernel
@@ -142,6 +143,8 @@ def test_the_whole_way_zeros_fool_the_benchmark_and_not_the_verification(tmp_pat
     assert (found.candidates, found.right, found.best, found.severe) == (2, 1, 1, ())
     assert [number for number, _why in found.deceived] == [2] and "element" in found.deceived[0][1]
     assert found.speedups["pytorch"].value > 0
+    decisions = {one.number: one.decision for one in collection.run("level2_2_tiny_result").experiments}
+    assert decisions == {0: "baseline", 1: "keep", 2: "revert"}  # however fast PyTorch's own kernel is
     assert (tmp_path / "kernelbench" / "runs" / "level2_2_tiny_result" / "results.tsv").read_text().count("\n") == 4
 
 
@@ -174,6 +177,17 @@ def test_candidates_that_belong_to_no_problem_are_said(tmp_path: Path):
     list(collection.add(find_problems(PROBLEMS, names=["7_rectifier"]), lambda _text: None))
     with pytest.raises(UsageError, match="no file in .* is called as one of the problems"):
         candidates(tmp_path / "given", collection.select())
+
+
+def test_a_given_file_that_is_no_candidate_does_not_keep_the_others_from_being_judged(tmp_path: Path):
+    (tmp_path / "none.py").write_text("x = 1\n")
+    (tmp_path / "fits.py").write_text("class ModelNew:\n    pass\n")
+    collection = Collection.begin(tmp_path / "c", Settings(device="cpu", backend="cpp", compiled=False))
+    (entry,) = collection.add(find_problems(PROBLEMS, names=["7_rectifier"]), lambda _text: None)
+    given = [tmp_path / name for name in ("none.py", "fits.py", "absent.py")]
+    texts, unfit = texts_of(collection, entry, given)
+    assert [name for name, _text in texts] == ["fits.py"] and "def kernel_fn(x):" in texts[0][1]
+    assert "neither ModelNew nor kernel_fn" in unfit[0] and "absent.py" in unfit[1]
 
 
 @pytest.mark.parametrize(
