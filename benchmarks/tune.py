@@ -233,7 +233,7 @@ class Tuning:
         elif not torch.allclose(output.float(), self.expected, rtol=0.02, atol=0.02):
             raise ValueError("its result differs from that of the first text")
         timer = timing.make_timer({"candidate": function}, self.sets, {}, torch.device(self.work.device))
-        return statistics.median(timer.sample(rounds=9, seed=0, keep=[])["candidate"])
+        return statistics.median(timer.sample(rounds=9, seed=0, keep_set=0, keep=[])["candidate"])
 
     def described(self, point: Point) -> str:
         changed = [

@@ -9,7 +9,9 @@ NAMELESS = """(selector) => [...document.querySelectorAll(selector)].filter((one
     || one.closest('label')?.textContent.trim()))
   .map((one) => one.outerHTML.slice(0, 200))"""
 TOO_FAINT = """(selector) => {
-  const channel = (text) => text.match(/[\\d.]+/g).map(Number);
+  // A mixed colour is written as color(srgb 0.1 0.2 0.3), with parts up to 1.
+  const channel = (text) => text.match(/[\\d.]+/g).map(Number)
+    .map((one, index) => text.startsWith('color(srgb') && index < 3 ? one * 255 : one);
   const light = ([r, g, b]) => [r, g, b].map((one) => one / 255)
     .map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
     .reduce((sum, one, index) => sum + one * [0.2126, 0.7152, 0.0722][index], 0);
