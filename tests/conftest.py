@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -42,3 +44,11 @@ def _machine_of_nobody(_test_cache: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("XDG_CACHE_HOME", _test_cache)
+
+
+@pytest.fixture(autouse=True)
+def _gradients_as_before() -> Iterator[None]:
+    """Nothing leaves gradients switched off: a person trains a model in the same notebook."""
+    yield
+    torch = sys.modules.get("torch")
+    assert torch is None or torch.is_grad_enabled(), "gradients were left switched off"
