@@ -40,8 +40,8 @@ def busy_note() -> str:
     if load < max(1.0, cores / 2):
         return ""
     return (
-        f"the machine was busy at the start (load {load:.1f} on {cores} cores): measurements take longer and scatter, so "
-        "fewer gains are certain enough to be kept, and speedups may be too high or too low; repeat it when it is quiet"
+        f"the machine was busy at the start (load {load:.1f} on {cores} cores): measurements take longer and scatter, "
+        "so fewer gains are certain enough to be kept, and speedups may be too high or too low; repeat it when it is quiet"
     )
 
 
