@@ -41,7 +41,8 @@ def busy_note() -> str:
         return ""
     return (
         f"the machine was busy at the start (load {load:.1f} on {cores} cores): measurements take longer and scatter, "
-        "so fewer gains are certain enough to be kept, and speedups may be too high or too low; repeat it when it is quiet"
+        "so fewer gains are certain enough to be kept, and speedups may be too high or too low; "
+        "repeat it when it is quiet"
     )
 
 
