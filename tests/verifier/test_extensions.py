@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from autokernel import starters
 from autokernel.evaluator import Evaluator
@@ -122,4 +123,5 @@ def test_a_tool_that_runs_a_kernel_alone_leaves_out_what_it_does_not_take(tmp_pa
     }
     from autokernel.runner import alone
 
-    alone._run(json.loads(json.dumps(request)))  # raises if it calls what the kernel does not take
+    with torch.no_grad():  # which it sets for the process of its own that it usually is
+        alone._run(json.loads(json.dumps(request)))  # raises if it calls what the kernel does not take
