@@ -100,8 +100,9 @@ def causes(verdict: Verdict) -> set[str]:
 
 
 def _parameters(row: dict[str, str]) -> ParameterSet:
-    """Half of the time goes into products of matrices in Triton's interpreter; those are for ``make test-thorough``."""
-    marks = [pytest.mark.thorough] if row["kernel_type"] in ("matmul", "fused_mlp", "flash_attention") else []
+    """What is slow in Triton's interpreter, above all products of matrices, is for ``make test-thorough``."""
+    slow = ("matmul", "fused_mlp", "flash_attention", "rotary_embedding")
+    marks = [pytest.mark.thorough] if row["kernel_type"] in slow else []
     return pytest.param(row["kernel_type"], row, id=row["file"].removesuffix(".py"), marks=marks)
 
 

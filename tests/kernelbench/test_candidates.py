@@ -128,6 +128,7 @@ def test_a_collection_is_taken_up_where_it_was_left_and_keeps_its_settings(tmp_p
         Collection.begin(tmp_path / "some", Settings(device="cpu", backend="triton"))
 
 
+@pytest.mark.thorough
 def test_the_whole_way_zeros_fool_the_benchmark_and_not_the_verification(tmp_path: Path):
     root = ("--root", tmp_path)
     made = autokernel("kernelbench", "new", PROBLEMS, "--problem", "2_tiny", "--no-compile", "--device", "cpu", *root)
